@@ -1,6 +1,6 @@
 //! The inputs of the conductor. All information from outside reaches a run as one of these facts.
 
-use crate::{Failure, NodeId, Output, Ranges, RefusedItems, Timestamp, Verdict};
+use crate::{Failure, NodeId, Output, Ranges, RefusedItems, Reused, SkippedBy, Timestamp, Verdict};
 use serde_json::{Map, Value};
 
 /// A fact and its time.
@@ -29,6 +29,8 @@ pub enum Fact {
         vars: Value,
         /// The timeout of this run, if it is not the plan's.
         timeout_ms: Option<u64>,
+        /// What the run keeps of an earlier run, if it repeats one in part.
+        reused: Option<Box<Reused>>,
     },
     /// An attempt of an action ended. For a request: it was sent, or could not be sent.
     Returned {
@@ -117,6 +119,36 @@ pub enum Fact {
         /// The reason, for display.
         reason: String,
     },
+    /// A pause was requested.
+    Pause {
+        /// When.
+        at: Timestamp,
+    },
+    /// A resume was requested.
+    Resume {
+        /// When.
+        at: Timestamp,
+    },
+    /// A caller skips a node that waits.
+    Skip {
+        /// The node.
+        node: NodeId,
+        /// The size and type of the output that the node has instead.
+        output: Output,
+        /// The outcome that the node chooses, if it is a decision.
+        chosen: Option<String>,
+        /// Who, and why.
+        skipped: SkippedBy,
+    },
+    /// A caller wants a request that waits for its answer to be sent again.
+    Resend {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// When.
+        at: Timestamp,
+    },
     /// An attempt that was to be aborted did not start, or will not return a result.
     Aborted {
         /// The node.
@@ -141,6 +173,7 @@ impl Fact {
         Fact::Start {
             vars: Value::Object(Map::new()),
             timeout_ms: None,
+            reused: None,
         }
     }
 }

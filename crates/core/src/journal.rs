@@ -5,7 +5,7 @@
 //! default, a new meaning is a new event, and `v` increases only together with an upcast in [`decode`]. So journals of
 //! every release can always be replayed.
 
-use crate::{Failure, NodeId, Ranges, RefusedItems, Status, Timestamp};
+use crate::{Failure, NodeId, Ranges, RefusedItems, Reused, Status, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -24,6 +24,8 @@ pub enum Event {
         #[serde(default = "empty_object", skip_serializing_if = "is_empty_object")]
         vars: Value,
     },
+    /// Nodes keep what an earlier run recorded for them. Right after `started`, in a run that repeats another one in part.
+    Reused(Box<Reused>),
     /// A node's join fired; its first attempt is due.
     Opened {
         /// The node.
@@ -124,6 +126,38 @@ pub enum Event {
         /// The outcome that the answer of a request chose.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         chosen: Option<String>,
+        /// Set if a caller skipped the node: its output is the one that the caller gave.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        skipped: Option<SkippedBy>,
+    },
+    /// A request that waits for its answer is to be sent again: the same attempt, with the same token and key.
+    Resending {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// When that was asked for.
+        at: Timestamp,
+    },
+    /// A request was sent again, or could not be. Its answer is still awaited.
+    Resent {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+        /// Why it could not be sent again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Failure>,
+    },
+    /// The run was paused: nothing new starts until it is resumed.
+    Paused {
+        /// When that was asked for.
+        at: Timestamp,
+    },
+    /// The run was resumed.
+    Resumed {
+        /// When that was asked for.
+        at: Timestamp,
     },
     /// A node's outgoing edges were settled.
     Routed {
@@ -234,6 +268,16 @@ pub enum Shape {
     String,
     Array,
     Object,
+}
+
+/// Who skipped a node that waited, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippedBy {
+    /// The caller, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The reason that the caller gave.
+    pub reason: String,
 }
 
 /// Why a node was skipped.
@@ -358,6 +402,7 @@ impl Event {
     pub fn name(&self) -> &'static str {
         match self {
             Event::Started { .. } => "started",
+            Event::Reused(_) => "reused",
             Event::Opened { .. } => "opened",
             Event::Skipped { .. } => "skipped",
             Event::Slept { .. } => "slept",
@@ -367,10 +412,19 @@ impl Event {
             Event::Answered { .. } => "answered",
             Event::Retried { .. } => "retried",
             Event::Finished { .. } => "finished",
+            Event::Resending { .. } => "resending",
+            Event::Resent { .. } => "resent",
+            Event::Paused { .. } => "paused",
+            Event::Resumed { .. } => "resumed",
             Event::Routed { .. } => "routed",
             Event::Stopping { .. } => "stopping",
             Event::Ended { .. } => "ended",
         }
+    }
+
+    /// Whether it changes the state of its node.
+    pub(crate) fn is_of_node(&self) -> bool {
+        self.node().is_some() && !matches!(self, Event::Stopping { .. })
     }
 
     /// The node of the event, if it has one.
@@ -385,9 +439,15 @@ impl Event {
             | Event::Answered { node, .. }
             | Event::Retried { node, .. }
             | Event::Finished { node, .. }
+            | Event::Resending { node, .. }
+            | Event::Resent { node, .. }
             | Event::Routed { node, .. } => Some(node),
             Event::Stopping { node, .. } => node.as_ref(),
-            Event::Started { .. } | Event::Ended { .. } => None,
+            Event::Started { .. }
+            | Event::Reused(_)
+            | Event::Paused { .. }
+            | Event::Resumed { .. }
+            | Event::Ended { .. } => None,
         }
     }
 }

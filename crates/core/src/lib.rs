@@ -25,6 +25,7 @@ mod input;
 pub mod items;
 mod journal;
 pub mod plan;
+pub mod rerun;
 mod retry;
 mod run;
 pub mod snapshot;
@@ -38,12 +39,13 @@ pub use ids::{NodeId, RunId, RunnerId};
 pub use input::{Fact, Input};
 pub use items::{Each, Items, OnItemFailure, Ranges, RefusedItems};
 pub use journal::{
-    Event, Illegal, JOURNAL_VERSION, JournalError, Outcome, Output, Shape, SkipReason, Verdict, decode, encode,
-    recorded_deadline,
+    Event, Illegal, JOURNAL_VERSION, JournalError, Outcome, Output, Shape, SkipReason, SkippedBy, Verdict, decode,
+    encode, recorded_deadline,
 };
 pub use plan::{
     Edge, Join, Kind, Language, Node, NodeIx, OnFailure, Plan, PlanError, Policies, Route, RunOutputs, StoredPlan, When,
 };
+pub use rerun::{KeptFailure, Rerun, Reused};
 pub use retry::Retry;
 pub use run::{End, NodeState, Open, Phase, Run, Status, Stop};
 pub use time::Timestamp;

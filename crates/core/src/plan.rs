@@ -7,7 +7,10 @@
 //! conductor cannot run: duplicate names, edges to missing nodes, cycles. A node without incoming edges is a root and is
 //! opened at the start. Whether a document may have several roots is a rule of its dialect (see [`reachable`]).
 
-use crate::{AnswerRule, Each, NodeId, Retry, code};
+use crate::{
+    AnswerRule, Each, NodeId, Retry, code,
+    rerun::{Edits, RerunError},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeMap, ops::Deref};
@@ -421,6 +424,25 @@ impl Plan {
         secrets.sort();
         secrets.dedup();
         self
+    }
+
+    /// The same plan with changed parameters: a member replaces the parameter of this name.
+    pub fn with_parameters(&self, edits: &Edits) -> Result<Plan, RerunError> {
+        let mut plan = self.clone();
+        for (id, edit) in edits {
+            let none = || RerunError::NoParameters(id.to_string());
+            let ix = self.find(id.as_str()).ok_or_else(none)?;
+            match &mut plan.stored.nodes[ix.at()].kind {
+                Kind::Action { parameters, .. } | Kind::Sleep { parameters, .. } | Kind::Request { parameters, .. } => {
+                    let Value::Object(parameters) = parameters else {
+                        return Err(none());
+                    };
+                    parameters.extend(edit.clone());
+                }
+                Kind::Wait { .. } | Kind::Pass => return Err(none()),
+            }
+        }
+        Ok(plan)
     }
 
     /// The node at `ix`.

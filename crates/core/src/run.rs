@@ -1,6 +1,6 @@
 //! The state of one run, computed from its journal. No payloads, no clock, no database.
 
-use crate::{Failure, Items, NodeId, NodeIx, Outcome, Output, Plan, Timestamp, When, code};
+use crate::{Failure, Items, KeptFailure, NodeId, NodeIx, Outcome, Output, Plan, Timestamp, When, code};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeSet, fmt, sync::Arc};
@@ -74,7 +74,10 @@ pub struct Run {
     /// Finished nodes in the order in which they ended.
     pub(crate) completed: Vec<NodeIx>,
     pub(crate) context_bytes: u64,
+    pub(crate) paused_at: Option<Timestamp>,
     pub(crate) stop: Option<Stop>,
+    /// A failure that no edge handled, of a node that was not repeated: the run goes on, and ends as failed.
+    pub(crate) kept_failure: Option<KeptFailure>,
     pub(crate) end: Option<End>,
 }
 
@@ -136,6 +139,8 @@ pub struct Open {
     pub began: bool,
     /// Whether the request of the attempt was sent and its answer is awaited.
     pub requested: bool,
+    /// Set while the request is to be sent again.
+    pub resending: Option<Timestamp>,
     /// The failure of the previous attempt.
     pub last_failure: Option<Failure>,
 }
@@ -193,7 +198,9 @@ impl Run {
             timers: BTreeSet::new(),
             completed: Vec::new(),
             context_bytes: 0,
+            paused_at: None,
             stop: None,
+            kept_failure: None,
             end: None,
         }
     }
@@ -250,9 +257,24 @@ impl Run {
         self.active.iter().copied()
     }
 
+    /// Whether nodes may be opened and routed: it is neither stopping nor paused.
+    pub fn goes_on(&self) -> bool {
+        self.stop.is_none() && self.paused_at.is_none()
+    }
+
+    /// When the run was paused, if it is paused. A run that stops is not.
+    pub fn paused_at(&self) -> Option<Timestamp> {
+        self.paused_at
+    }
+
     /// Why the run is stopping, if it is.
     pub fn stop(&self) -> Option<&Stop> {
         self.stop.as_ref()
+    }
+
+    /// The failure that the run keeps of an earlier run, if it repeats one in part.
+    pub fn kept_failure(&self) -> Option<&KeptFailure> {
+        self.kept_failure.as_ref()
     }
 
     /// How the run ended, if it has.

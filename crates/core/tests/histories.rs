@@ -219,9 +219,14 @@ fn histories_cover_every_event_and_field() {
         ("itemsEnded", &["node", "attempt", "succeeded", "failed", "refused"]),
         ("answered", &["node", "output"]),
         ("retried", &["node", "attempt", "failure", "retryAt"]),
-        ("finished", &["node", "attempt", "outcome", "chosen"]),
+        ("finished", &["node", "attempt", "outcome", "chosen", "skipped"]),
+        ("resending", &["node", "attempt", "at"]),
+        ("resent", &["node", "attempt", "failure"]),
+        ("paused", &["at"]),
+        ("resumed", &["at"]),
         ("routed", &["node", "taken", "verdicts"]),
         ("stopping", &["status", "reason", "node", "failure"]),
+        ("reused", &["of", "events", "failure"]),
         ("ended", &["at", "status", "reason", "missingOutputs"]),
     ];
     for (kind, fields) in fields {

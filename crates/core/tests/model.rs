@@ -12,7 +12,10 @@ mod sketch;
 #[path = "model/world.rs"]
 mod world;
 
-use fermata_core::{Event, Fact, Failure, Outcome, Output, Phase, SkipReason, Status, Verdict};
+use fermata_core::{
+    Event, Fact, Failure, NodeId, Outcome, Output, Phase, RunId, SkipReason, SkippedBy, Status, Timestamp, Verdict,
+    rerun::{Repeat, reused},
+};
 use proptest::prelude::*;
 use rules::{Expected, expected};
 use sketch::{Sketch, Style};
@@ -140,7 +143,7 @@ proptest! {
         prop_assert!(world.run.stop().is_none_or(|stop| ["action_failed", "decision_failed"].contains(&stop.reason.as_str())));
     }
 
-    /// With cancels, timeouts, crashes and invalid facts, a run still follows the rules.
+    /// With pauses, cancels, timeouts, crashes and invalid facts, a run still follows the rules.
     #[test]
     fn run_with_faults_follows_the_rules(size in sizes(), seed: u64, relaxed: bool) {
         let style = if relaxed { Style::Relaxed } else { Style::FailFast };
@@ -148,6 +151,49 @@ proptest! {
         world.run_to_end(20);
         check_end(&world);
         check_rules(&world);
+    }
+
+    /// A rerun opens no node that it keeps and none before the chosen one; kept nodes stay as they were; what it may repeat is
+    /// the chosen nodes, what they reach, and what had not ended by itself.
+    #[test]
+    fn rerun_opens_no_kept_node(size in sizes(), seed: u64, relaxed: bool, faults in 0usize..30, chosen: prop::sample::Index, failed: bool) {
+        let style = || if relaxed { Style::Relaxed } else { Style::FailFast };
+        let sketch = || Sketch::random(size, seed, style()).with_deadline(seed);
+        let mut old = World::new(sketch(), seed);
+        old.run_to_end(faults);
+        let plan = old.run.plan().clone();
+        let node = plan.nodes[chosen.index(plan.nodes.len())].id.clone();
+        let repeat = if failed { Repeat::Failed } else { Repeat::From(node.as_str()) };
+        let Ok(kept) = reused(RunId(uuid::Uuid::nil()), &plan, &old.journal, &plan, repeat) else {
+            return Ok(()); // refused: nothing to repeat, or not from there
+        };
+        let is_kept = |node: &NodeId| kept.as_ref().is_some_and(|kept| kept.nodes().any(|kept| kept == node));
+        let mut new = World::new(sketch(), seed.wrapping_add(1));
+        let start = Fact::Start { vars: serde_json::json!({}), timeout_ms: None, reused: kept.clone() };
+        new.run_from(start, faults);
+        prop_assert!(new.run.status().is_terminal());
+        for event in &new.journal {
+            if let Some(node) = event.node().filter(|_| !matches!(event, Event::Stopping { .. })) {
+                let ix = plan.find(node.as_str()).expect("a node");
+                // The edges of a node that ended while the old run was stopping are settled now.
+                let is_unrouted = matches!(old.run.node(ix).phase, Phase::Finished { routed: false, .. });
+                let is_route = is_unrouted && matches!(event, Event::Routed { .. });
+                prop_assert!(!is_kept(node) || is_route, "{event:?} of a node that is kept");
+            }
+        }
+        for ix in plan.indices() {
+            let id = &plan.node(ix).id;
+            if is_kept(id) {
+                prop_assert_eq!(ended(&new.run.node(ix).phase), ended(&old.run.node(ix).phase), "{}", id);
+            }
+            let reaches = plan.node(ix).edges.iter().any(|edge| plan.node(edge.target).id == node);
+            prop_assert!(failed || !reaches || is_kept(id), "{id} is before {node}");
+        }
+        let order = |world: &World| -> Vec<NodeId> {
+            let nodes = world.run.completed().iter().map(|ix| plan.node(*ix).id.clone());
+            nodes.filter(|node| is_kept(node)).collect()
+        };
+        prop_assert_eq!(order(&new), order(&old));
     }
 
     /// No fact, however invalid, breaks a run or prevents its end.
@@ -173,6 +219,14 @@ proptest! {
             prop_assert!(world.feed(fact).is_empty(), "a terminal run ignores all facts");
         }
         prop_assert!(world.run == before);
+    }
+}
+
+/// How a node ended: its outcome and last attempt; `None` if it was skipped.
+fn ended(phase: &Phase) -> Option<(&Outcome, u32)> {
+    match phase {
+        Phase::Finished { outcome, attempt, .. } => Some((outcome, *attempt)),
+        _ => None,
     }
 }
 
@@ -220,6 +274,15 @@ fn fact() -> impl Strategy<Value = Fact> {
                 jitter,
             }),
         1 => Just(Fact::Cancel { reason: "enough".to_owned() }),
+        1 => Just(Fact::Pause { at: Timestamp(1) }),
+        2 => Just(Fact::Resume { at: Timestamp(2) }),
+        2 => (node(), output(), prop::option::of("o[0-3]")).prop_map(|(node, output, chosen)| Fact::Skip {
+            node,
+            output,
+            chosen,
+            skipped: SkippedBy { by: None, reason: "x".to_owned() },
+        }),
+        2 => (node(), attempt()).prop_map(|(node, attempt)| Fact::Resend { node, attempt, at: Timestamp(3) }),
         2 => (node(), attempt()).prop_map(|(node, attempt)| Fact::Aborted { node, attempt }),
         1 => Just(Fact::Settle),
     ]

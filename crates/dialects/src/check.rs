@@ -29,6 +29,8 @@ pub(crate) struct Check<'a> {
     pub(crate) problems: Vec<Diagnostic>,
     pub(crate) uncovered: Vec<Uncovered>,
     pub(crate) secrets: Vec<NamedSecret>,
+    /// Secrets that signatures of webhooks are checked with. They get into no parameters.
+    pub(crate) signature_secrets: Vec<NamedSecret>,
     /// How many of the problems are errors.
     errors: usize,
     /// Problems beyond [`MAX_PROBLEMS`].
@@ -45,6 +47,7 @@ impl<'a> Check<'a> {
             problems: Vec::new(),
             uncovered: Vec::new(),
             secrets: Vec::new(),
+            signature_secrets: Vec::new(),
             errors: 0,
             dropped: 0,
         }
@@ -196,7 +199,7 @@ impl<'a> Check<'a> {
                 enabled: value.get("enabled").and_then(Value::as_bool).unwrap_or(true),
                 warnings: report.into_list(),
                 uncovered: self.uncovered,
-                secrets: self.secrets,
+                secrets: self.secrets.into_iter().chain(self.signature_secrets).collect(),
             }),
             Err(error) => {
                 let pointer = format!("/{nodes}");

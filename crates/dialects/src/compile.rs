@@ -25,7 +25,7 @@ pub struct Compiled {
     pub warnings: Vec<Diagnostic>,
     /// Conditions whose syntax only the sandbox can check.
     pub uncovered: Vec<Uncovered>,
-    /// The secrets that templates insert, wherever they do.
+    /// The secrets that templates insert, wherever they do, and those that signatures of webhooks are checked with.
     pub secrets: Vec<NamedSecret>,
 }
 

@@ -138,6 +138,18 @@ fn check_key(check: &mut Check, keys: &Keys, rule: &str, pointer: &str, key: &st
         );
         check.add(problem.help("keys are stored and shown"));
     }
+    if template.reads().is_empty() && template.secrets().is_empty() && check.room(Severity::Warning) {
+        let message = format!(
+            "the key of `{rule}` is always {}: all runs of the workflow share it",
+            quote(key)
+        );
+        let problem = check.warning("CONSTANT_KEY", pointer, message);
+        let example = match keys.roots {
+            Some(roots) if roots.contains(&"trigger") => "{{ trigger.… }}",
+            _ => "{{ … }}",
+        };
+        check.add(problem.help(format!("write `{example}` to have a key for each value")));
+    }
     let Some(roots) = keys.roots else { return };
     for read in template.reads() {
         let Some(root) = read.segments.first().map(Segment::to_string) else {

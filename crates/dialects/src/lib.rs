@@ -52,3 +52,4 @@ pub use diagnostics::{Diagnostic, Diagnostics, MAX_SHOWN, Related, Severity};
 pub use document::{Dialect, Document, DocumentLimits, Format};
 pub use secrets::NamedSecret;
 pub use source::{Position, Span};
+pub use triggers::past_schedules;

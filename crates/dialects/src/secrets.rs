@@ -15,15 +15,26 @@ use fermata_expr::template::Template;
 pub struct NamedSecret {
     /// Its name.
     pub name: String,
-    /// The node with the template.
+    /// The node with the template, or the trigger whose signature is checked with it.
     pub node: String,
-    /// JSON pointer to the template.
+    /// JSON pointer to the text with it.
     pub pointer: String,
     offset: usize,
     length: usize,
 }
 
 impl NamedSecret {
+    /// A secret whose name is the whole text at `pointer`.
+    pub(crate) fn whole(name: &str, owner: &str, pointer: &str) -> NamedSecret {
+        NamedSecret {
+            name: name.to_owned(),
+            node: owner.to_owned(),
+            pointer: pointer.to_owned(),
+            offset: 0,
+            length: name.len(),
+        }
+    }
+
     /// The warning if the secret is not known. `help` says how to make it known.
     pub fn unknown(&self, document: &Document, help: &str) -> Diagnostic {
         let message = format!("the secret {} is not known here", quote(&self.name));

@@ -2,13 +2,15 @@
 //!
 //! A trigger is `{name, type, config?, condition?, enabled?}`. Its name keeps its id, its URL and its deliveries over versions.
 
-use crate::check::{Check, text};
+use crate::check::{Check, Name, text};
 use crate::compile::Uncovered;
-use crate::diagnostics::{Severity, quote};
+use crate::diagnostics::{Diagnostic, Severity, quote};
+use crate::document::Document;
+use crate::secrets::NamedSecret;
 use crate::tree::join;
-use fermata_core::plan::DeclaredTrigger;
-use fermata_expr::{SandboxLanguage, SyntaxKind, js::Expression};
-use fermata_triggers::{TriggerConfig, TriggerType};
+use fermata_core::{Plan, Timestamp, plan::DeclaredTrigger};
+use fermata_expr::{ReadPath, SandboxLanguage, Segment, SyntaxKind, js::Expression, nearest};
+use fermata_triggers::{Schedule, TriggerConfig, TriggerType};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
@@ -29,6 +31,9 @@ pub(crate) fn check(check: &mut Check) {
             let empty = Value::Object(Map::new());
             let config = trigger.get("config").unwrap_or(&empty);
             check_config(check, kind, name, config, &join(&pointer, "config"));
+        }
+        if kind == Some(TriggerType::Webhook) {
+            note_secrets(check, trigger, name, &pointer);
         }
         if let Some(condition) = text(trigger, "condition") {
             check_condition(check, name, condition, &join(&pointer, "condition"));
@@ -57,15 +62,105 @@ pub(crate) fn check_config(check: &mut Check, kind: TriggerType, name: &str, con
     }
 }
 
+/// Notes the secrets that signatures are checked with.
+fn note_secrets(check: &mut Check, trigger: &Value, name: &str, pointer: &str) {
+    let pointer = format!("{pointer}/config/signature/secret");
+    let secret = trigger.pointer("/config/signature/secret");
+    let named: Vec<(String, &str)> = match secret {
+        Some(Value::String(secret)) => vec![(pointer, secret)],
+        Some(Value::Array(secrets)) => {
+            let texts = secrets.iter().enumerate();
+            let texts = texts.filter_map(|(at, secret)| Some((format!("{pointer}/{at}"), secret.as_str()?)));
+            texts.collect()
+        }
+        _ => Vec::new(),
+    };
+    for (pointer, secret) in named {
+        check.signature_secrets.push(NamedSecret::whole(secret, name, &pointer));
+    }
+}
+
+/// The names that a condition sees.
+const ROOTS: [&str; 3] = ["trigger", "payload", "request"];
+
+/// Warns about names that a condition does not see: reading one fails, and then nothing is started.
+fn check_names(check: &mut Check, name: &str, condition: &str, pointer: &str, reads: &[ReadPath]) {
+    for read in reads {
+        let Some(root) = read.segments.first().map(Segment::to_string) else {
+            continue;
+        };
+        if ROOTS.contains(&root.as_str()) || !check.room(Severity::Warning) {
+            continue;
+        }
+        let message = format!(
+            "the condition of the trigger {} reads {}, which it does not have: nothing would be started",
+            quote(name),
+            quote(&root)
+        );
+        let mut problem = check.warning("UNKNOWN_NAME", pointer, message);
+        let word = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+        let place = Name { name: &root, owner: "" };
+        problem.span = check.name_span(pointer, condition, &place, word);
+        check.add(match nearest(&root, ROOTS) {
+            Some(near) => problem.help(format!("did you mean {}?", quote(near))),
+            None => problem.help("a condition sees `payload` (also named `trigger`) and `request`"),
+        });
+    }
+}
+
+/// Warnings about schedules of a document that will not fire after `now`.
+pub fn past_schedules(document: &Document, plan: &Plan, now: Timestamp) -> Vec<Diagnostic> {
+    let all = document.value().get("triggers").and_then(Value::as_array);
+    let pointer_of = |name: &str| {
+        let at = all?.iter().position(|trigger| text(trigger, "name") == Some(name))?;
+        Some(format!("/triggers/{at}/config"))
+    };
+    let mut warnings = Vec::new();
+    for trigger in plan.triggers.iter().filter(|trigger| trigger.enabled) {
+        let kind = trigger.kind.parse::<TriggerType>();
+        let (Ok(TriggerType::Schedule), Some(pointer)) = (kind, pointer_of(&trigger.name)) else {
+            continue;
+        };
+        let Ok(schedule) = Schedule::parse(&trigger.config, "") else {
+            continue;
+        };
+        if schedule.next_after(now).is_some() {
+            continue;
+        }
+        let key = if trigger.config.get("at").is_some() {
+            "at"
+        } else {
+            "endAt"
+        };
+        let place = join(&pointer, key);
+        let message = format!(
+            "the trigger {} never fires: `{key}` is in the past",
+            quote(&trigger.name)
+        );
+        let span = document.locate(&place);
+        warnings.push(Diagnostic::new(Severity::Warning, "SCHEDULE_IN_THE_PAST", span, message).at(place));
+    }
+    warnings
+}
+
 fn check_condition(check: &mut Check, name: &str, condition: &str, pointer: &str) {
     match Expression::parse(condition) {
-        Ok(_) => {}
-        Err(error) if error.kind == SyntaxKind::NotCovered => check.uncovered.push(Uncovered {
-            pointer: pointer.to_owned(),
-            node: name.to_owned(),
-            language: SandboxLanguage::Js,
-            source: condition.to_owned(),
-        }),
+        Ok(expression) => check_names(check, name, condition, pointer, expression.reads()),
+        Err(error) if error.kind == SyntaxKind::NotCovered => {
+            let is_assignment = condition.get(error.offset..error.offset + error.length) == Some("=");
+            if is_assignment && check.room(Severity::Warning) {
+                let message = format!("the condition of the trigger {} assigns a value", quote(name));
+                let mut problem = check.warning("CONDITION_ASSIGNS", pointer, message);
+                problem.span = check.document.locate_in_string(pointer, error.offset, error.length);
+                check.add(problem.help("`=` assigns; to compare, write `===`"));
+            }
+            check.uncovered.push(Uncovered {
+                pointer: pointer.to_owned(),
+                node: name.to_owned(),
+                language: SandboxLanguage::Js,
+                source: condition.to_owned(),
+            });
+        }
         Err(error) if check.room(Severity::Error) => {
             let what = format!("invalid condition of the trigger {}", quote(name));
             let problem = check.syntax("CONDITION_SYNTAX", &what, pointer, &error);

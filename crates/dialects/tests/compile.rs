@@ -35,6 +35,31 @@ fn workflow(nodes: Vec<Value>) -> Value {
 }
 
 #[test]
+fn doubtful_triggers_and_keys_are_warned_about() {
+    let mut value = workflow(vec![json!({ "id": "n0", "actionType": "core.echo" })]);
+    value["concurrency"] = json!({ "limit": 5, "key": "customerId" });
+    value["rate"] = json!({ "limit": "10/1m", "key": "all-of-{{ trigger.customerId }}" });
+    value["triggers"] = json!([
+        { "name": "a", "type": "manual", "condition": "payload.total = 100" },
+        { "name": "b", "type": "manual", "condition": "paylod.total > 100 && request.method === 'POST'" },
+        { "name": "c", "type": "manual", "condition": "trigger.total > 100" },
+    ]);
+    let compiled = compile(&document(&value), &Settings::default(), &AnyAction, Stage::Publish).unwrap();
+    let mut shown: Vec<_> = compiled
+        .warnings
+        .iter()
+        .map(|warning| (warning.pointer.as_str(), warning.code))
+        .collect();
+    shown.sort_unstable();
+    let expected = [
+        ("/concurrency/key", "CONSTANT_KEY"),
+        ("/triggers/0/condition", "CONDITION_ASSIGNS"),
+        ("/triggers/1/condition", "UNKNOWN_NAME"),
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[test]
 fn a_hundred_thousand_nodes_are_refused_quickly() {
     let nodes = (0..100_000).map(|at| json!({ "id": format!("n{at}"), "actionType": "x" }));
     let value = workflow(nodes.collect());

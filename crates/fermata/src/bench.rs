@@ -18,6 +18,9 @@ pub struct BenchArgs {
     /// Workflows in the main section; each has three steps that do nothing.
     #[arg(long, default_value_t = Options::default().workflows)]
     workflows: usize,
+    /// How many schedules exist in the section triggers; up to 1,000 of them fire in the same second [default: five for each workflow, at most 100000]
+    #[arg(long, value_name = "N")]
+    schedules: Option<usize>,
     /// Workflows in flight at the same time [default: 256, on PostgreSQL 1024].
     #[arg(long)]
     concurrency: Option<usize>,
@@ -95,6 +98,7 @@ impl BenchArgs {
             only: self.only,
             dir: self.dir,
             workflows: self.workflows,
+            schedules: self.schedules,
             // A commit to a server takes longer than one to a file, so more runs share it.
             concurrency: self.concurrency.unwrap_or(if files { 256 } else { 1024 }),
             preload: self.preload,

@@ -94,6 +94,9 @@ enum Command {
     /// List the processes (runners) that execute runs.
     #[command(after_help = client::RUNNERS_HELP)]
     Runners(client::RunnersArgs),
+    /// Show numbers of runs: counts, success rate, durations.
+    #[command(after_help = client::STATS_HELP)]
+    Stats(client::StatsArgs),
     /// Create, list and revoke API keys.
     #[command(after_help = client::KEYS_HELP)]
     Keys(client::KeysArgs),
@@ -244,6 +247,7 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
         Command::DeadLetters(args) => block_on(client::dead_letters(args)),
         Command::Bulk(args) => block_on(client::bulk(args)),
         Command::Runners(args) => block_on(client::runners(args)),
+        Command::Stats(args) => block_on(client::stats(args)),
         Command::Keys(args) => {
             let config = match &args.database {
                 Some(url) => Some(usable(given.flag("--database", "database.url", Some(url.clone())))?),

@@ -14,6 +14,8 @@ mod profile;
 mod publish;
 mod resolve;
 mod runners;
+mod stats;
+mod stream;
 mod triggers;
 mod watch;
 mod workflows;
@@ -39,6 +41,7 @@ pub use events::{EventsArgs, HELP as EVENTS_HELP, events};
 pub use executions::{ExecutionsArgs, HELP as EXECUTIONS_HELP, executions};
 pub use keys::{HELP as KEYS_HELP, KeysArgs, keys};
 pub use runners::{HELP as RUNNERS_HELP, RunnersArgs, runners};
+pub use stats::{HELP as STATS_HELP, StatsArgs, stats};
 pub use triggers::{HELP as TRIGGERS_HELP, TriggersArgs, triggers};
 pub use workflows::{HELP as WORKFLOWS_HELP, WorkflowsArgs, workflows};
 
@@ -120,6 +123,23 @@ impl ClientError {
     /// Whether the server refused with this code.
     fn is(&self, code: &str) -> bool {
         matches!(self, ClientError::Refused(refused) if refused.code == code)
+    }
+
+    /// An error that is not over a moment later.
+    fn unless_passing(self) -> Result<(), ClientError> {
+        match self.is_passing() {
+            true => Ok(()),
+            false => Err(self),
+        }
+    }
+
+    /// Whether the same request may succeed a moment later.
+    fn is_passing(&self) -> bool {
+        match self {
+            ClientError::Unreachable { .. } => true,
+            ClientError::Refused(refused) => refused.status == 503,
+            ClientError::NotFermata { .. } => false,
+        }
     }
 }
 
@@ -274,18 +294,50 @@ impl Client {
         url
     }
 
+    /// Opens a stream of server-sent events, after the message with this id.
+    async fn open_stream(&self, url: Url, last_id: Option<&str>) -> Result<reqwest::Response, ClientError> {
+        let mut request = self.http.get(url).timeout(crate::duration::LONGEST);
+        if let Some(id) = last_id {
+            request = request.header("last-event-id", id);
+        }
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let media = response.headers().get("content-type");
+        match media.is_some_and(|media| media.as_bytes().starts_with(b"text/event-stream")) {
+            true => Ok(response),
+            false => Err(self
+                .read(response)
+                .await
+                .err()
+                .unwrap_or_else(|| ClientError::NotFermata {
+                    server: self.server(),
+                    status: 200,
+                })),
+        }
+    }
+
+    fn server(&self) -> String {
+        self.base.as_str().trim_end_matches('/').to_owned()
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> ClientError {
+        ClientError::Unreachable {
+            server: self.server(),
+            why: cause(error),
+        }
+    }
+
     async fn ask(&self, request: reqwest::RequestBuilder) -> Result<Value, ClientError> {
-        let server = || self.base.as_str().trim_end_matches('/').to_owned();
-        let unreachable = |error: reqwest::Error| ClientError::Unreachable {
-            server: server(),
-            why: cause(&error),
-        };
-        let response = request.send().await.map_err(unreachable)?;
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        self.read(response).await
+    }
+
+    /// The answer in a response.
+    async fn read(&self, response: reqwest::Response) -> Result<Value, ClientError> {
         let status = response.status();
         let is_fermata = response.headers().contains_key(CORRELATION_ID);
-        let body = response.bytes().await.map_err(unreachable)?;
+        let body = response.bytes().await.map_err(|error| self.unreachable(&error))?;
         let not_fermata = || ClientError::NotFermata {
-            server: server(),
+            server: self.server(),
             status: status.as_u16(),
         };
         if !is_fermata {

@@ -2,6 +2,7 @@
 //!
 //! It uses the real engine with a store in memory. Progress goes to stderr, the outputs to stdout.
 
+mod dry;
 mod outcome;
 mod progress;
 mod waits;
@@ -48,10 +49,16 @@ Examples:
   fermata run checkout.yaml --callback 'payment={\"status\": \"paid\"}'
   fermata run onboarding.json --callback 'risk_decision={\"outcome\": \"approve\"}'
   fermata run parent.json --with child.json
+  fermata run order.yaml --dry-run
+  fermata run order.yaml --mock mocks.json
 
 A step that waits for a webhook, or for the answer of a request, can be called while the run is in progress: its address
 on this machine is printed when the wait begins. --callback answers it at once instead. Requests to http://playground.localhost go to an echo and
 fault service that is part of this program and works offline.
+
+With --mock or --dry-run no effect leaves the process. FILE says what steps return, by their names, such as
+{\"charge\": {\"outputs\": {\"status\": 402}}, \"payment\": {\"timeout\": true}}; the rest is made up. Sleeps, waits and pauses between attempts take
+no time, and the route is shown: each edge with its condition, the values it saw and the verdict.
 
 A value that is valid JSON is JSON, any other value is text: n=42 is a number, n='\"42\"' is text.
 Nothing is stored: the run and its history are lost when the command ends.
@@ -92,6 +99,12 @@ pub struct RunArgs {
     /// Another document that this one starts.
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
+    /// Execute nothing that has effects, on a virtual clock: what steps return is in this file (JSON or YAML), or made up.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["callback", "with"])]
+    mock: Option<PathBuf>,
+    /// As --mock with an empty file: everything that has effects is made up.
+    #[arg(long, conflicts_with_all = ["callback", "with", "mock"])]
+    dry_run: bool,
     /// How long to wait for the end, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
@@ -111,6 +124,9 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen().context("signals cannot be listened to")?;
     if args.file == Path::new("-") && args.input.iter().any(|input| input == "-") {
         return Err(Usage("the document and the input cannot both come from standard input".to_owned()).into());
+    }
+    if args.dry_run || args.mock.is_some() {
+        return dry::run(&args, config).await;
     }
     let mut settings = config.settings();
     settings.ignore_flow_control = true;

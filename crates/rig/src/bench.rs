@@ -85,6 +85,8 @@ pub struct Options {
     pub spread: Duration,
     /// The number of connections on which each runner process commits.
     pub committers: usize,
+    /// How many schedules exist in the section `triggers`; five for each workflow if it is not given.
+    pub schedules: Option<usize>,
     /// How many runs are parked in the section `memory`.
     pub parked: usize,
     /// How many runs are active in the section `memory`.
@@ -105,6 +107,7 @@ impl Default for Options {
             sleepers: 10_000,
             spread: Duration::from_secs(60),
             committers: PostgresSettings::default().committers,
+            schedules: None,
             parked: 100_000,
             active: 1_000,
             progress: false,

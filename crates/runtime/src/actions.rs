@@ -60,6 +60,21 @@ pub trait Action: Send + Sync + 'static {
         false
     }
 
+    /// Whether a call can change anything outside the run, or depends on anything outside. A dry run calls only actions that
+    /// say no.
+    fn has_effects(&self) -> bool {
+        true
+    }
+
+    /// Checks rendered parameters as a call does, without executing anything.
+    ///
+    /// # Errors
+    /// The failure of a call with these parameters.
+    fn check(&self, parameters: &Value) -> Result<(), Failure> {
+        let _ = parameters;
+        Ok(())
+    }
+
     /// Executes it once.
     async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed>;
 }

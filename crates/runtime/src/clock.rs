@@ -5,7 +5,13 @@
 
 use fermata_core::Timestamp;
 use fermata_store::{Store, clock};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
 /// The clocks of a machine. Timers are tokio's, so a simulation that pauses tokio's clock controls both.
 pub trait Clock: Send + Sync + 'static {
@@ -54,6 +60,36 @@ impl Clock for TokioClock {
 
     fn since_boot(&self) -> i64 {
         i64::try_from(self.origin.elapsed().as_micros()).unwrap_or(i64::MAX)
+    }
+}
+
+/// A wall clock that stands still until it is moved. For dry runs: a sleep takes no time, and the times of a run are exact.
+#[derive(Debug)]
+pub struct VirtualClock {
+    now: AtomicI64,
+}
+
+impl VirtualClock {
+    /// A clock that shows `begin`.
+    pub fn starting_at(begin: Timestamp) -> Self {
+        VirtualClock {
+            now: AtomicI64::new(begin.0),
+        }
+    }
+
+    /// Moves the clock forward to `at`. It never moves back.
+    pub fn advance_to(&self, at: Timestamp) {
+        self.now.fetch_max(at.0, Ordering::SeqCst);
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.now.load(Ordering::SeqCst))
+    }
+
+    fn since_boot(&self) -> i64 {
+        clock::since_boot()
     }
 }
 

@@ -3,6 +3,7 @@
 //! What must stay true: a run is dead-lettered from its row only, since its journal may be what crashes processes. A terminal
 //! status is final, so requeueing creates a new run; requeueing twice creates one.
 
+use crate::stats::CountedRun;
 use crate::{
     engine::{Accepted, Engine, Request, Shared},
     error::{EngineError, Refusal},
@@ -41,7 +42,10 @@ struct KeptRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     correlation_id: Option<String>,
     principal: Principal,
-    /// `trigger` and `spec`, or `triggerText` and `specText` if they are not JSON.
+    /// The run that it repeats, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rerun_of: Option<RunId>,
+    /// `trigger`, `spec` and `request`, or `triggerText` and so on if they are not JSON.
     #[serde(flatten)]
     payloads: Map<String, Value>,
 }
@@ -49,7 +53,11 @@ struct KeptRequest {
 impl KeptRequest {
     fn of(record: RunRecord) -> KeptRequest {
         let mut payloads = Map::new();
-        let texts = [("trigger", Some(record.trigger)), ("spec", record.spec)];
+        let texts = [
+            ("trigger", Some(record.trigger)),
+            ("spec", record.spec),
+            ("request", record.request),
+        ];
         for (name, text) in texts {
             let Some(text) = text else { continue };
             match serde_json::from_str(&text) {
@@ -65,6 +73,7 @@ impl KeptRequest {
             priority: record.priority,
             correlation_id: record.correlation_id,
             principal: record.principal,
+            rerun_of: record.rerun_of.map(|of| of.run),
             payloads,
         }
     }
@@ -127,6 +136,7 @@ pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadRea
         payload: serde_json::to_string(&KeptRequest::of(record)).unwrap_or_else(|error| error.to_string()),
     };
     let (id, workflow) = (dead_letter.id, dead_letter.workflow_id.clone());
+    let (uid, tenant) = (dead_letter.workflow_uid, dead_letter.tenant.as_str().into());
     let queue = shared.settings.dead_letters.as_deref();
     let dead_letter = queue.map(|_| Box::new(dead_letter));
     let change = quarantine::change(Status::Failed, now, REASON.to_owned(), Some(error));
@@ -137,6 +147,12 @@ pub(crate) async fn dead_letter_run(shared: &Shared, held: Held, reason: DeadRea
             let of = shared.metrics.workflow(&workflow);
             let counted = FailureReason::of_dead(reason);
             shared.metrics.run_ended(&of, Status::Failed, Some(counted), took);
+            let counted = CountedRun {
+                workflow_uid: uid,
+                workflow: &workflow,
+                tenant: &tenant,
+            };
+            shared.numbers.ended(&counted, now, Status::Failed, took);
             if shared.tracer_for(&trace).is_some() {
                 shared.emit([execution(ExecutionFacts {
                     trace,
@@ -215,6 +231,11 @@ impl Engine {
         if kept.payloads.contains_key("specText") {
             return Err(unreadable("its spec is not JSON").into());
         }
+        if let Some(of) = kept.rerun_of {
+            // A plain start would execute what the rerun keeps.
+            let what = format!("its execution repeats execution {of} in part; rerun that one again");
+            return Err(unreadable(&what).into());
+        }
         let trigger = kept.payloads.remove("trigger");
         let request = Request {
             workflow_id: self.workflow_of(&letter).await?,
@@ -230,8 +251,9 @@ impl Engine {
             principal: kept.principal,
             id: None,
             memory: None,
-            request: None,
+            request: kept.payloads.remove("request"),
             delivery: None,
+            rerun: None,
         };
         let accepted = self.accept(RunId(self.shared.ids.next()), request).await?;
         // If this fails, the next call finds the run.

@@ -1,10 +1,13 @@
 //! Checking documents, including what only the sandbox can check.
 
 use crate::{
+    clock::{Clock, SystemClock},
     sandbox::{Sandbox, SandboxError, Source},
     secrets::Secrets,
 };
-use fermata_dialects::{Catalog, Compiled, Diagnostics, Document, MAX_SHOWN, Settings, Severity, Stage, compile};
+use fermata_dialects::{
+    Catalog, Compiled, Diagnostics, Document, MAX_SHOWN, Settings, Severity, Stage, compile, past_schedules,
+};
 
 /// Parses, compiles and checks a document completely, without an engine.
 ///
@@ -23,6 +26,8 @@ pub async fn check_document(
     let compiled = compile(&document, settings, catalog, stage)?;
     let mut compiled = check_uncovered(&document, compiled, stage, sandbox).await?;
     secrets.warn(&document, &mut compiled, "");
+    let past = past_schedules(&document, &compiled.plan, SystemClock.now());
+    compiled.warnings.extend(past);
     Ok((document, compiled))
 }
 

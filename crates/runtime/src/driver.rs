@@ -15,16 +15,18 @@
 //! | `children.rs`, `items.rs` | ends and cancels of child runs; nodes with one child for each item of a list |
 //! | `requests.rs` | requests: tokens, inbox items, answers |
 //! | `spans.rs` | spans of traces |
-//! | `messages.rs`, `incoming.rs`, `stop.rs`, `lease.rs`, `meta.rs` | messages; what may happen; stopping; guards; facts about the run |
+//! | `messages.rs`, `commands.rs` | messages: callbacks, cancels; pause and resume, skip, send again |
+//! | `incoming.rs`, `stop.rs`, `lease.rs`, `meta.rs` | what may happen; stopping; guards; facts about the run |
 
 mod attempt;
 mod attempts;
 mod cached_state;
-mod children;
+pub(crate) mod children;
+mod commands;
 mod commit;
 mod evaluations;
 mod incoming;
-mod items;
+pub(crate) mod items;
 mod judge;
 mod lease;
 mod messages;
@@ -47,7 +49,7 @@ use attempts::{Attempts, Outcome};
 use children::ChildRuns;
 use commit::CommitState;
 use evaluations::Evaluations;
-use fermata_core::{Effect, NodeIx, Run, Status, Timestamp, apply, conductor, decode};
+use fermata_core::{Effect, Event, NodeIx, Rerun, Run, Status, Timestamp, apply, conductor, decode};
 use fermata_store::{dead_letters::DeadReason, runs::StoredRun};
 use incoming::{Incoming, Next, StepError};
 use lease::Lease;
@@ -119,7 +121,21 @@ impl Driver {
         probation: Option<Probation>,
         gaps: u64,
     ) -> Result<Option<Driver>, String> {
-        let meta = Meta::of_stored(stored, archived);
+        let rerun = stored.rerun.as_deref().map(serde_json::from_str::<Rerun>);
+        let rerun = rerun
+            .transpose()
+            .map_err(|error| format!("what it repeats cannot be read: {error}"))?;
+        let compiled = match &rerun {
+            Some(rerun) => shared
+                .workflows
+                .with_edits(&compiled, rerun)
+                .map_err(|(_, what)| what)?,
+            None => compiled,
+        };
+        let meta = Meta {
+            reused: rerun.and_then(|rerun| rerun.reused),
+            ..Meta::of_stored(stored, archived)
+        };
         let run = Run::new(compiled.plan.clone());
         let share = shared.admission.count_claimed(payloads.size());
         let mut driver = Driver::new(shared, meta, compiled, run, payloads.counted(share));
@@ -163,8 +179,11 @@ impl Driver {
         loop {
             // A run that has not started starts, also if its first commit was not confirmed.
             if self.run.status() == Status::Pending && !incoming.iter().any(Incoming::is_cancel) {
-                let archived = self.meta.archived;
-                incoming.insert(0, if archived { Incoming::Archived } else { Incoming::Start });
+                match self.meta.archived {
+                    true => incoming.insert(0, Incoming::Archived),
+                    false if self.is_paused_after(&incoming) => {}
+                    false => incoming.insert(0, Incoming::Start),
+                }
             }
             match self.step(incoming, touched).await {
                 Ok(Next::Go(next)) => {
@@ -217,6 +236,7 @@ impl Driver {
         if step.is_worth_a_commit() {
             let commit = self.build(&mut step).await?;
             let end = commit.status.as_ref().and_then(Ended::of);
+            let starts = matches!(commit.events.first(), Some(Event::Started { .. }));
             let observed = self
                 .shared
                 .observer
@@ -231,13 +251,19 @@ impl Driver {
                 observer.committed(self.meta.id, events, attempts);
             }
             self.shared.emit(spans);
+            if starts {
+                self.count_start();
+            }
             if let Some(end) = end {
                 if let Some(parent) = self.meta.awaited_by {
                     self.shared.notify_parent(parent).await;
                 }
-                self.notify_end(end);
+                self.count_end(&end);
+                let (id, seq) = (self.meta.id, self.commits.seq);
+                self.shared.hub.committed(id, seq, || Some(end));
                 return Ok(Next::Leave);
             }
+            self.shared.hub.committed(self.meta.id, self.commits.seq, || None);
             if step.parks.is_some() {
                 return Ok(Next::Leave);
             }
@@ -305,13 +331,13 @@ impl Driver {
             self.wind_down();
             return Ok(Vec::new());
         }
-        if self.shared.shutdown.is_stopping() {
-            return Ok(Vec::new()); // the runner that claims the run next starts them
+        if self.shared.shutdown.is_stopping() || self.run.paused_at().is_some() {
+            return Ok(Vec::new()); // the runner that claims the run next starts them, or a resume does
         }
         let mut next = Vec::new();
         for (ix, attempt) in self.attempts.take_ready() {
             // A request may have been answered before it was sent.
-            if !self.is_open(ix, attempt) {
+            if !self.is_to_execute(ix, attempt) {
                 continue;
             }
             match self.each(ix).is_some() && !self.run.must_record_start(ix) {
@@ -321,6 +347,11 @@ impl Driver {
         }
         next.extend(self.start_items().await?);
         Ok(next)
+    }
+
+    /// Whether this attempt of a node must be executed: it is open, and its request was not sent.
+    fn is_to_execute(&self, ix: NodeIx, attempt: u32) -> bool {
+        matches!(conductor::effect_of(&self.run, ix), Some(Effect::Execute { attempt: open, .. }) if open == attempt)
     }
 
     /// When time alone gives this run something to do.

@@ -3,6 +3,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `request.rs`, `start.rs` | starting runs |
+//! | `rerun.rs` | repeating runs |
 //! | `commands.rs` | callbacks and cancels |
 //! | `children.rs` | child runs |
 //! | `wait.rs` | waiting for the end of a run |
@@ -18,6 +19,7 @@ mod health;
 mod held;
 mod ids;
 mod request;
+mod rerun;
 mod shutdown;
 mod start;
 mod wait;
@@ -26,6 +28,7 @@ mod wakes;
 use crate::{
     actions::Registry,
     clock::{Clock, EngineClock},
+    dry_run,
     http_places::HttpPlaces,
     metrics::{Metrics, SpanMetrics},
     offload::Offload,
@@ -34,25 +37,28 @@ use crate::{
     runners,
     sandbox::Sandbox,
     settings::Settings,
+    stats::RunNumbers,
     triggers::Waiting,
+    watch::Hub,
     workflows::{Workflows, WorkflowsOf},
 };
 use admission::Admission;
 pub use children::Children;
 pub(crate) use children::{StartedBy, child_request_id};
+pub(crate) use commands::Skip;
 use fermata_core::{Event, NodeId, RunId, RunnerId, Timestamp};
 use fermata_store::{Store, StoreError, runners::Runner, runs::Attempt};
 use health::StoreHealth;
 pub(crate) use held::{HeldRuns, Hold};
 use ids::Ids;
 pub use request::{Accepted, Request};
+pub use rerun::{RerunRequest, RerunVersion};
 use shutdown::Shutdown;
 pub(crate) use start::stored_before;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 pub use wait::Ended;
-use wait::Waiters;
 use wakes::Wakes;
 
 /// A handle to the engine of this process. Cheap to clone.
@@ -77,7 +83,8 @@ pub(crate) struct Shared {
     pub offload: Offload,
     pub observer: Option<Arc<dyn Observer>>,
     pub held: Arc<HeldRuns>,
-    pub waiters: Waiters,
+    /// The runs and lists that are watched.
+    pub hub: Hub,
     pub admission: Admission,
     pub shutdown: Shutdown,
     pub wakes: Wakes,
@@ -88,8 +95,12 @@ pub(crate) struct Shared {
     pub ids: Ids,
     pub health: StoreHealth,
     pub metrics: Arc<Metrics>,
+    /// Numbers of runs that were not written yet.
+    pub numbers: RunNumbers,
     /// Places for the HTTP steps of tenants with a limit on them.
     pub http_places: HttpPlaces,
+    /// Places for dry runs.
+    pub dry_runs: Semaphore,
     /// Starts by tenant and workflow.
     pub execution_rate: Option<RateLimiter<(String, Uuid)>>,
 }
@@ -98,6 +109,9 @@ pub(crate) struct Shared {
 pub trait Observer: Send + Sync + 'static {
     /// An attempt begins to execute.
     fn started(&self, run: RunId, node: &NodeId, attempt: u32);
+
+    /// A delivery of a schedule is durable.
+    fn fired(&self, _delivery: &fermata_store::triggers::TriggerDelivery) {}
 
     /// Events and attempts were committed.
     fn committed(&self, run: RunId, events: &[Event], attempts: &[Attempt]);
@@ -118,6 +132,18 @@ impl Engine {
         observer: Option<Arc<dyn Observer>>,
     ) -> Engine {
         let sandbox = Sandbox::new(settings.sandbox.clone());
+        Engine::with_sandbox(store, registry, settings, clock, observer, sandbox)
+    }
+
+    /// An engine that shares the sandbox processes of another one.
+    pub(crate) fn with_sandbox(
+        store: Arc<dyn Store>,
+        registry: Registry,
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        observer: Option<Arc<dyn Observer>>,
+        sandbox: Sandbox,
+    ) -> Engine {
         let machine = clock;
         let clock: Arc<dyn Clock> = Arc::new(EngineClock {
             store: store.clone(),
@@ -149,13 +175,15 @@ impl Engine {
             offload: Offload::default(),
             admission: Admission::new(&settings, held.clone(), lease_gate, wakes.claims.clone()),
             held,
-            waiters: Waiters::default(),
+            hub: Hub::default(),
             shutdown: Shutdown::default(),
             triggers: Waiting::default(),
             bulk: Notify::new(),
             wakes,
             ids: Ids::new(clock.clone(), settings.seed),
             health: StoreHealth::default(),
+            dry_runs: Semaphore::new(dry_run::MOST),
+            numbers: RunNumbers::default(),
             execution_rate: settings.execution_rate.map(RateLimiter::new),
             runner,
             control: store.control().unwrap_or_else(|| store.clone()),

@@ -1,7 +1,7 @@
 //! Errors of the engine. A refusal must be corrected by the caller; the others are failures of the server.
 
 use crate::{rate::Allowance, workflows::Command};
-use fermata_core::RunId;
+use fermata_core::{RunId, Status};
 use fermata_dialects::{
     Diagnostics, Severity,
     jsondagapi::{intents::Refused, version::TooSmall},
@@ -166,6 +166,18 @@ pub enum Refusal {
         /// What exceeds it.
         problem: String,
     },
+    /// The mocks of a dry run do not fit its workflow: (JSON pointer into the mocks, what is wrong).
+    #[error("the mocks have {}", count(.0.len(), "problem"))]
+    InvalidMocks(Vec<(String, String)>),
+    /// A dry run took too long.
+    #[error(
+        "the dry run did not end within {0} s of real time, so it was stopped; nothing was stored. \
+         Mock steps that repeat often, and shorten lists"
+    )]
+    DryRunTooLong(u64),
+    /// As many dry runs as allowed are in progress.
+    #[error("this server is busy with other dry runs")]
+    TooManyDryRuns,
     /// The document has errors.
     #[error("the document has {}", count_errors(.0))]
     InvalidDocument(Diagnostics),
@@ -299,9 +311,83 @@ pub enum Refusal {
     /// There is no such run.
     #[error("execution {0} does not exist")]
     RunNotFound(RunId),
+    /// The journal of a run does not have this row.
+    #[error(
+        "the journal of execution {run} has no row {row}; its newest row is {newest}. Read the execution again, and follow it from there"
+    )]
+    NoSuchRow {
+        /// The run.
+        run: RunId,
+        /// The row.
+        row: u32,
+        /// The newest row.
+        newest: u32,
+    },
+    /// Too many different lists are watched.
+    #[error("too many different queries are being watched in this process; close some streams, or try again later")]
+    TooManyLists,
+    /// A run that has ended takes no commands.
+    #[error("execution {run} is {status}: it cannot be {command}")]
+    RunEnded {
+        /// The run.
+        run: RunId,
+        /// Its status.
+        status: Status,
+        /// The command.
+        command: &'static str,
+    },
+    /// The workflow of the run has no such node.
+    #[error("execution {run} has no node `{node}`")]
+    NodeNotFound {
+        /// The run.
+        run: RunId,
+        /// The node.
+        node: String,
+    },
+    /// The state of the node does not allow the command.
+    #[error("node `{node}` of execution {run} cannot be {command}: {why}")]
+    NodeCommand {
+        /// The run.
+        run: RunId,
+        /// The node.
+        node: String,
+        /// The command.
+        command: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// A node cannot be skipped like this.
+    #[error("{0}")]
+    InvalidSkip(String),
     /// A run that has not ended cannot be removed.
     #[error("execution {0}, or an execution that it started, has not ended; cancel it first")]
     RunNotFinished(RunId),
+    /// The status of the run does not allow this command.
+    #[error("execution {run} is {status}: it cannot {what}")]
+    WrongStatus {
+        /// The run.
+        run: RunId,
+        /// Its status.
+        status: Status,
+        /// What it cannot do, and what to do instead.
+        what: &'static str,
+    },
+    /// The run cannot be repeated.
+    #[error("execution {run} cannot be rerun: {what}")]
+    RunUnusable {
+        /// The run.
+        run: RunId,
+        /// Why.
+        what: String,
+    },
+    /// The run cannot be repeated like this.
+    #[error("{what}")]
+    InvalidRerun {
+        /// JSON pointer into the request.
+        pointer: String,
+        /// What is wrong.
+        what: String,
+    },
     /// A registration of callbacks is wrong.
     #[error("{0}")]
     InvalidCallback(String),
@@ -434,6 +520,16 @@ fn count_errors(problems: &Diagnostics) -> String {
     match errors + problems.more() {
         1 => "1 error".to_owned(),
         count => format!("{count} errors"),
+    }
+}
+
+impl Refusal {
+    /// A rerun that names a node and asks for the failed ones.
+    pub(crate) fn ambiguous_rerun() -> Refusal {
+        Refusal::InvalidRerun {
+            pointer: "/failedOnly".to_owned(),
+            what: "`fromNode` and `failedOnly` exclude each other".to_owned(),
+        }
     }
 }
 

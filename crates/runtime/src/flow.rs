@@ -16,7 +16,7 @@ use fermata_expr::{
     Data,
     template::{Options, Template},
 };
-use fermata_store::flow::{Debounce, Flow, Key, Place, Rate, RunFlow};
+use fermata_store::flow::{Debounce, Flow, Key, PLACES, Place, Rate, RunFlow};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::{collections::BTreeMap, sync::Arc};
@@ -100,10 +100,7 @@ fn flow_of(compiled: &Compiled, tier: Option<&Tier>, of: &Subject<'_>) -> Result
             true => format!("#{}", STANDARD.encode(Sha256::digest(&value))),
             false => format!("={value}"),
         };
-        Ok(Key {
-            key: format!("{letter}:{}:{}:{in_key}", of.tenant, of.workflow.simple()),
-            value,
-        })
+        Ok(Key::of_workflow(letter, of.workflow, of.tenant, &in_key, value))
     };
     let keys = &compiled.flow;
     if let Some(control) = control {
@@ -126,7 +123,7 @@ fn flow_of(compiled: &Compiled, tier: Option<&Tier>, of: &Subject<'_>) -> Result
         }
         if let Some(rule) = &control.concurrency {
             flow.places.push(Place {
-                key: key("concurrency", 'c', keys.concurrency.as_ref())?,
+                key: key("concurrency", PLACES, keys.concurrency.as_ref())?,
                 limit: rule.limit,
                 version: of.version,
                 refuse: rule.refuse,
@@ -136,10 +133,7 @@ fn flow_of(compiled: &Compiled, tier: Option<&Tier>, of: &Subject<'_>) -> Result
     }
     if let Some(limit) = tenants_limit {
         flow.places.push(Place {
-            key: Key {
-                key: format!("t:{}", of.tenant),
-                value: of.tenant.to_owned(),
-            },
+            key: Key::of_tenant(of.tenant),
             limit,
             version: 0,
             refuse: false,

@@ -455,7 +455,7 @@ async fn offered(changes: &mut broadcast::Receiver<ChangeHint>, queue: u64) {
 }
 
 /// The schema of an approval's fields: a JSON Schema, or a map from names to schemas, each of which may say `required: true`.
-fn fields_schema(details: &str) -> Option<Value> {
+pub(crate) fn fields_schema(details: &str) -> Option<Value> {
     let details: Value = serde_json::from_str(details).ok()?;
     let fields = details.get("fields")?.as_object()?;
     let is_schema = fields.get("properties").is_some_and(Value::is_object)

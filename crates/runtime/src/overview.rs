@@ -130,7 +130,7 @@ impl Reads<'_> {
     }
 
     /// Replays the journal of a run; also returns why nodes were skipped.
-    async fn state(&self, run: &RunRecord) -> Result<(Run, SkipReasons), EngineError> {
+    pub(crate) async fn state(&self, run: &RunRecord) -> Result<(Run, SkipReasons), EngineError> {
         let workflows = self.engine.workflows();
         let compiled = workflows.compiled(run.workflow_uid, &run.workflow_id, run.workflow_version);
         let mut state = Run::new(compiled.await?.plan.clone());

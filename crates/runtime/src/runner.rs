@@ -22,7 +22,7 @@ mod resumed;
 pub(crate) use claim_size::CLAIM_BATCH;
 pub(crate) use quarantine::quarantine;
 
-use crate::{bulk, engine::Shared, retention, runners, triggers};
+use crate::{bulk, engine::Shared, retention, runners, stats, triggers};
 use claims::Claims;
 use fermata_core::RunId;
 use fermata_store::runs::{RunCommit, Then};
@@ -46,6 +46,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = claims.run(hints), if shared.settings.role.works() => {}
         }
         in_order = hand_back(&shared).await;
+        if in_order && let Err(error) = stats::write_all(&shared).await {
+            tracing::warn!(%error, "the numbers of runs of the last minute could not be written");
+        }
     };
     tokio::select! {
         biased;
@@ -53,6 +56,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         () = &mut beating => {} // also while runs are released, or other runners would take them over
         () = message_loop(&shared) => {}
         () = retention::run(&shared) => {}
+        () = stats::run(&shared) => {}
         () = child_sweep::run(&shared), if shared.settings.role.works() => {}
         () = triggers::run(&shared), if shared.settings.role.works() => {}
         () = flow_sweep::run(&shared), if shared.settings.role.works() => {}

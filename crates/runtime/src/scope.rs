@@ -11,7 +11,7 @@ use crate::{
     state::{Writers, cached::CachedState, merged_nodes},
 };
 use fermata_core::{
-    Failure, Language, NodeId, NodeIx, Phase, Run, Verdict, code,
+    Failure, Language, NodeId, NodeIx, Phase, Reused, Run, Verdict, code,
     plan::{Scope, Source},
 };
 use fermata_expr::{
@@ -204,13 +204,21 @@ impl Payloads {
     }
 
     /// Keeps the callback URLs. The tokens must be the durable ones.
-    pub fn learn_waits<'a>(&mut self, tokens: impl Iterator<Item = (&'a NodeId, &'a str)>, public_url: &str) {
+    /// The address of a wait that the run keeps of an earlier run is `null`.
+    pub fn learn_waits<'a>(
+        &mut self,
+        tokens: impl Iterator<Item = (&'a NodeId, &'a str)>,
+        reused: Option<&Reused>,
+        public_url: &str,
+    ) {
         let base = public_url.trim_end_matches('/');
         let address = |(node, token): (&NodeId, &str)| {
             let url = format!("{base}/wh/{token}");
             (node.to_string(), serde_json::json!({ "url": url }))
         };
-        self.waits = Some(Value::Object(tokens.map(address).collect()));
+        let kept = reused.iter().flat_map(|reused| reused.nodes());
+        let none = |node: &NodeId| (node.to_string(), serde_json::json!({ "url": null }));
+        self.waits = Some(Value::Object(kept.map(none).chain(tokens.map(address)).collect()));
     }
 
     /// The nodes that an expression reads, that ended before `sees`, and whose entries are not in memory.

@@ -9,6 +9,7 @@
 //!
 //! Scopes are checked before a session is used, by route (`fermata_web::api::scopes`).
 
+mod dry_run;
 mod workflows;
 
 use crate::{
@@ -17,16 +18,18 @@ use crate::{
     callbacks::Callbacks,
     caller::{Caller, Scope},
     dead_letters::Again,
-    engine::{Accepted, Ended, Engine, Request},
+    engine::{Accepted, Ended, Engine, Request, RerunRequest, Skip},
     error::{EngineError, Refusal},
     inbox::Inbox,
     keys::Keys,
     reads::Reads,
     triggers::Triggers,
 };
+pub use dry_run::DryRunOf;
 use fermata_core::{RunId, Status, Timestamp};
 use fermata_metrics::Text;
 use fermata_store::{audit::describe, dead_letters::DeadLetterFilter, runs::Principal};
+use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 pub use workflows::CallerWorkflows;
@@ -198,6 +201,53 @@ impl Session {
         Ok(())
     }
 
+    /// Creates a run that repeats another one; see [`Engine::rerun`]. `principal` is the one that the request names, if it names
+    /// one. Changed parameters decide where the secrets of the workflow go, so they need the right to change the workflow.
+    pub async fn rerun(
+        &self,
+        run: RunId,
+        request: RerunRequest,
+        principal: Option<Principal>,
+    ) -> Result<Accepted, EngineError> {
+        const ACTION: &str = "execution.rerun";
+        let target = run.to_string();
+        let old = self.reads().run_row(run).await?;
+        let old = old.ok_or(Refusal::RunNotFound(run))?;
+        if let Some(known) = self.engine.known_rerun(&old, request.request_id.as_deref()).await? {
+            return Ok(known);
+        }
+        let about = About {
+            tenant: Some(old.tenant),
+            detail: request.from_node.as_ref().map(|node| short(&format!("from {node}"))),
+        };
+        let is_edited = !request.parameters.is_empty();
+        let mut prepared = self.engine.prepare_rerun(run, request).await?;
+        let admitted = async {
+            if is_edited {
+                self.may_edit(&prepared.workflow_id).await?;
+            }
+            Ok(self.admit(&mut prepared, principal)?)
+        };
+        self.recorder().record(ACTION, &target, admitted).await?;
+        let start = self.engine.start_rerun(run, prepared);
+        self.recorder().record_before(ACTION, &target, about, start).await
+    }
+
+    /// Refuses a caller that may not change this workflow.
+    async fn may_edit(&self, workflow: &str) -> Result<(), EngineError> {
+        if !self.caller.has(Scope::Manage) {
+            let scope = Scope::Manage.as_str();
+            let what =
+                format!("changed parameters need a token with the scope `{scope}`, as changing the workflow does");
+            return Err(Refusal::Forbidden(what).into());
+        }
+        let workflow = self.reads().workflow(workflow).await?;
+        match self.caller.tenant().is_none_or(|tenant| tenant == workflow.tenant) {
+            true => Ok(()),
+            false => Err(Refusal::Shared(workflow.id).into()),
+        }
+    }
+
     /// Requests that a run stops; see [`Engine::cancel`].
     pub async fn cancel(&self, run: RunId, reason: &str) -> Result<Status, EngineError> {
         let cancel = async {
@@ -211,6 +261,64 @@ impl Session {
         self.recorder()
             .record("execution.cancel", &run.to_string(), cancel)
             .await
+    }
+
+    /// Pauses a run; see [`Engine::pause`].
+    pub async fn pause(&self, run: RunId, reason: Option<&str>) -> Result<(), EngineError> {
+        let pause = async { self.engine.pause(run).await };
+        self.operate("execution.pause", run, reason.map(short), pause).await
+    }
+
+    /// Resumes a run; see [`Engine::resume`].
+    pub async fn resume(&self, run: RunId, reason: Option<&str>) -> Result<(), EngineError> {
+        let resume = async { self.engine.resume(run).await };
+        self.operate("execution.resume", run, reason.map(short), resume).await
+    }
+
+    /// Skips a node that waits; see [`Engine::skip`].
+    pub async fn skip(
+        &self,
+        run: RunId,
+        node: &str,
+        outputs: Map<String, Value>,
+        reason: &str,
+    ) -> Result<(), EngineError> {
+        let skip = Skip {
+            node: node.to_owned(),
+            outputs,
+            reason: reason.to_owned(),
+            by: self.caller.identity().principal.as_ref().map(|own| own.user_id.clone()),
+        };
+        let detail = short(&format!("{node}: {reason}"));
+        let skip = async { self.engine.skip(run, skip).await };
+        self.operate("execution.skip", run, Some(detail), skip).await
+    }
+
+    /// Sends the request of a node again; see [`Engine::resend`].
+    pub async fn resend(&self, run: RunId, node: &str, reason: Option<&str>) -> Result<(), EngineError> {
+        let detail = reason.map_or_else(|| node.to_owned(), |reason| format!("{node}: {reason}"));
+        let resend = async { self.engine.resend(run, node).await };
+        self.operate("execution.resend", run, Some(short(&detail)), resend)
+            .await
+    }
+
+    /// Changes a run that this caller sees, and records it.
+    async fn operate(
+        &self,
+        action: &str,
+        run: RunId,
+        detail: Option<String>,
+        change: impl Future<Output = Result<(), EngineError>>,
+    ) -> Result<(), EngineError> {
+        let operate = async {
+            let tenant = self.reads().visible_tenant(run).await?;
+            describe(|row| {
+                row.detail = detail;
+                row.tenant = tenant.unwrap_or_default();
+            });
+            change.await
+        };
+        self.recorder().record(action, &run.to_string(), operate).await
     }
 
     /// Waits for the end of a run; see [`Engine::wait`].

@@ -1,7 +1,7 @@
 //! The journal for people: one entry for each event, with a level and a category.
 
 use crate::mask::Mask;
-use fermata_core::{Event, NodeId, Outcome, Plan, Ranges, Route, SkipReason, Status, Timestamp, Verdict};
+use fermata_core::{Event, NodeId, Outcome, Plan, Ranges, Route, RunId, SkipReason, Status, Timestamp, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -37,7 +37,11 @@ pub struct Entry {
 /// How many entries [`entries`] returns for these events.
 pub fn count(events: &[Event]) -> usize {
     let warnings = |event| broken_conditions(event).len() + missing_outputs(event).len();
-    events.iter().map(|event| 1 + warnings(event)).sum()
+    let own = |event: &Event| match event {
+        Event::Reused(reused) => reused.ends().count(),
+        _ => 1,
+    };
+    events.iter().map(|event| own(event) + warnings(event)).sum()
 }
 
 /// The entries of one journal row. Each condition that could not be evaluated and each output that is missing has its own. The journal holds the
@@ -53,6 +57,11 @@ pub fn entries(seq: u32, at: Timestamp, events: &[Event], plan: Option<&Plan>, m
     };
     let mut entries = Vec::with_capacity(events.len());
     for event in events {
+        if let Event::Reused(reused) = event {
+            let kept = reused.ends().map(|end| kept(reused.of, end));
+            entries.extend(kept.map(|(level, message, data)| entry(level, "Orchestrator".to_owned(), message, data)));
+            continue;
+        }
         for (node, verdict, error) in broken_conditions(event) {
             let result = if fails_the_run(node, plan) { "" } else { " and is false" };
             let message = format!("a condition of {node} could not be evaluated{result}: {error}");
@@ -125,6 +134,8 @@ fn category(event: &Event, plan: Option<&Plan>) -> String {
             | Event::Slept { .. }
             | Event::Began { .. }
             | Event::Requested { .. }
+            | Event::Resending { .. }
+            | Event::Resent { .. }
             | Event::ItemsEnded { .. }
             | Event::Answered { .. }
     );
@@ -145,9 +156,31 @@ fn shown(items: &Ranges) -> String {
     items.ranges().iter().map(range).collect::<Vec<_>>().join(", ")
 }
 
+/// A node that keeps what an earlier run recorded.
+fn kept(of: RunId, end: &Event) -> (Level, String, Value) {
+    let node = end.node().map_or("", NodeId::as_str);
+    let (level, what, attempt) = match end {
+        Event::Finished { outcome, attempt, .. } => match outcome {
+            Outcome::Succeeded(_) => (Level::Info, "succeeded".to_owned(), Some(*attempt)),
+            Outcome::Failed(failure) => (Level::Warn, format!("failed: {}", failure.message), Some(*attempt)),
+        },
+        _ => (Level::Info, "was skipped".to_owned(), None),
+    };
+    let data = json!({ "type": "reused", "node": node, "of": of, "attempt": attempt });
+    (
+        level,
+        format!("{node} is not repeated; in execution {of} it {what}"),
+        data,
+    )
+}
+
 fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
     match event {
         Event::Started { .. } => (Level::Info, "the run started".to_owned()),
+        Event::Reused(reused) => (
+            Level::Info,
+            format!("nodes of execution {} are not repeated", reused.of),
+        ),
         Event::Opened { node, .. } => (Level::Info, format!("{node} is due")),
         Event::Skipped { node, reason, .. } => {
             let why = match reason {
@@ -194,6 +227,24 @@ fn describe(event: &Event, plan: Option<&Plan>) -> (Level, String) {
                 failure.message
             ),
         ),
+        Event::Paused { .. } => (Level::Info, "the run is paused: nothing new starts".to_owned()),
+        Event::Resumed { .. } => (Level::Info, "the run is resumed".to_owned()),
+        Event::Resending { node, .. } => (Level::Info, format!("the request of {node} is sent again")),
+        Event::Resent { node, failure, .. } => match failure {
+            None => (Level::Info, format!("the request of {node} was sent again")),
+            Some(failure) => (
+                Level::Warn,
+                format!("the request of {node} could not be sent again: {}", failure.message),
+            ),
+        },
+        Event::Finished {
+            node,
+            skipped: Some(skipped),
+            ..
+        } => {
+            let by = skipped.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
+            (Level::Warn, format!("{node} was skipped{by}: {}", skipped.reason))
+        }
         Event::Finished { node, outcome, .. } => match outcome {
             Outcome::Succeeded(_) => (Level::Info, format!("{node} succeeded")),
             Outcome::Failed(failure) => (Level::Error, format!("{node} failed: {}", failure.message)),

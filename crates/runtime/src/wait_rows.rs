@@ -1,13 +1,16 @@
 //! The rows of everything in a run that accepts one answer: waits and requests.
 
-use fermata_core::{Event, Kind, NodeId, Plan, Run, Timestamp};
+use fermata_core::{Event, Kind, NodeId, Plan, Reused, Run, Timestamp};
 use fermata_store::runs::WaitChange;
+use std::collections::HashSet;
 use uuid::Uuid;
 
-/// A token for every wait of a run that starts, so that a callback has its address before its node opens.
-pub(crate) fn wait_tokens(run: &Run) -> Vec<WaitChange> {
+/// A token for every wait of a run that starts, so that a callback has its address before its node opens. Waits that the run
+/// keeps of an earlier run are over and have none.
+pub(crate) fn wait_tokens(run: &Run, reused: Option<&Reused>) -> Vec<WaitChange> {
+    let kept: HashSet<&NodeId> = reused.iter().flat_map(|reused| reused.nodes()).collect();
     let nodes = run.plan().nodes.iter();
-    let waits = nodes.filter(|node| matches!(node.kind, Kind::Wait { .. }));
+    let waits = nodes.filter(|node| matches!(node.kind, Kind::Wait { .. }) && !kept.contains(&node.id));
     waits.map(|node| opened(&node.id, 1)).collect()
 }
 

@@ -31,7 +31,7 @@ use crate::{
     tiers::Tiers,
 };
 use fermata_core::{Plan, StoredPlan};
-use fermata_dialects::{Compiled as CompiledDocument, Diagnostic, Document, Settings, Stage};
+use fermata_dialects::{Compiled as CompiledDocument, Diagnostic, Document, Settings, Stage, past_schedules};
 use fermata_store::{
     Store,
     audit::{describe, is_recorded},
@@ -259,6 +259,8 @@ impl WorkflowsOf<'_> {
         let compiled = check_uncovered(document, compiled, stage, &self.sandbox).await;
         let mut compiled = compiled.map_err(Refusal::InvalidDocument)?;
         self.secrets.warn(document, &mut compiled, self.tenant);
+        let past = past_schedules(document, &compiled.plan, self.clock.now());
+        compiled.warnings.extend(past);
         self.check_tasks(compiled.plan.nodes.len())?;
         if compiled.plan.triggers.iter().any(|trigger| trigger.kind == "Schedule") {
             self.tiers.check_schedule(self.tenant)?;
@@ -360,7 +362,10 @@ impl WorkflowsOf<'_> {
         let published = published.await?;
         self.forget_head(uid);
         match published {
-            Published::Version(publication) => Ok(PublishedWorkflow::new(publication, compiled)),
+            Published::Version(publication) => {
+                self.hand_over_places(uid).await;
+                Ok(PublishedWorkflow::new(publication, compiled))
+            }
             Published::Changed => Err(Refusal::Changed(id.to_owned()).into()),
             Published::NoDraft => Err(Refusal::NoDraft(id.to_owned()).into()),
             Published::Refused(status) => Err(Command::Publish.refused(id, status)),
@@ -476,7 +481,7 @@ impl Workflows {
         Refusal::VersionNotFound { workflow, version }.into()
     }
 
-    fn prepare(&self, plan: Plan) -> Result<Arc<Compiled>, String> {
+    pub(crate) fn prepare(&self, plan: Plan) -> Result<Arc<Compiled>, String> {
         let bytes = plan.nodes.len() * NODE_BYTES;
         let metrics = self.metrics.workflow(&plan.workflow);
         let compiled = aside(bytes, || {

@@ -53,7 +53,7 @@ const SEEDS: u64 = 2000;
 const POISONED: u64 = 300;
 
 /// What must happen in at least one seed, or the test covers less than it seems to.
-const EVERYTHING: [&str; 35] = [
+const EVERYTHING: [&str; 37] = [
     "answered conflict",
     "attempt retried",
     "attempt timed out",
@@ -82,6 +82,8 @@ const EVERYTHING: [&str; 35] = [
     "run dead-lettered",
     "run cancelled",
     "run failed",
+    "run paused",
+    "run resumed",
     "run succeeded",
     "run timed out",
     "state cached",

@@ -248,6 +248,7 @@ fn new_run(runner: RunnerId) -> NewRun {
         parent: None,
         created_at: at,
         flow: None,
+        rerun: None,
         fields: Vec::new(),
         local_start: Some(LocalStart {
             runner,
@@ -281,6 +282,7 @@ fn script(runner: RunnerId) -> (NewRun, Vec<RunCommit>) {
                 shape: Shape::Object,
             }),
             chosen: None,
+            skipped: None,
         }];
         events.push(Event::Routed {
             node: node.into(),
@@ -351,6 +353,7 @@ fn commit(
             error: None,
             started_at: Some(at),
             ended_at: at,
+            reused_from: None,
         }],
         links: Vec::new(),
         waits: Vec::new(),

@@ -16,6 +16,7 @@ pub mod claim;
 pub mod cluster;
 pub mod commit;
 pub mod dead_letters;
+pub mod deliveries;
 pub mod enqueue;
 pub mod fair;
 pub mod fields;
@@ -28,9 +29,11 @@ pub mod plans;
 pub mod races;
 pub mod reads;
 pub mod releases;
+pub mod reruns;
 pub mod retention;
 pub mod runners;
 pub mod states;
+pub mod stats;
 pub mod tenants;
 pub mod triggers;
 pub mod usage;
@@ -43,8 +46,8 @@ use crate::{
     definitions::{Activation, Draft, DraftRule, Published, Release, ReleaseRule},
     runners::{Lease, Runner},
     runs::{
-        Attempt, AttemptStatus, Claim, CommitAnswer, Enqueued, Link, LocalStart, NewRun, Principal, RunCommit,
-        StatusChange, StoredRun, Then, WaitChange,
+        Attempt, AttemptStatus, Claim, CommitAnswer, Conflict, Enqueued, Link, LocalStart, NewRun, Principal,
+        RunCommit, StatusChange, StoredRun, Then, WaitChange,
     },
 };
 use fermata_core::{Event, NodeId, Output, RunId, RunnerId, Status, Timestamp};
@@ -115,15 +118,17 @@ macro_rules! conformance_tests {
                 terminal_closes_waits_and_deletes_messages, a_rejected_commit_writes_nothing,
                 rejected_commits_do_not_fail_other_members;
             messages: messages_are_numbered_and_kept, consumed_messages_are_deleted, messages_seen_beyond_the_last_one_lose_nothing,
-                delivery_wakes_free_runs_only, terminal_and_unknown_runs_get_no_messages, a_wait_is_answered_once,
+                delivery_wakes_free_runs_only, terminal_and_unknown_runs_get_no_messages, pauses_show_at_once_and_count_once, a_wait_is_answered_once,
                 answers_to_closed_unknown_or_ended, answers_after_the_deadline_are_refused, reopening_a_token_changes_nothing, each_attempt_has_its_own_token,
                 changes_are_notified;
             reads: runs_are_paged_newest_first, runs_are_paged_oldest_first, runs_are_filtered, pages_of_filtered_runs,
                 runs_by_correlation_and_request, children_are_found, attempts_by_node_and_number, windows_of_actions,
-                windows_of_events, links_are_listed, reads_of_missing_runs_are_empty, load_shows_the_lease, zero_bytes_in_texts, ping_and_close;
+                windows_of_events, journals_are_read_from_a_position, links_are_listed, reads_of_missing_runs_are_empty, load_shows_the_lease, zero_bytes_in_texts, ping_and_close;
             retention: finished_runs_are_removed_whole, unfinished_runs_are_kept, ages_by_status_and_workflow,
                 kept_keys_leave_empty_rows, pruning_goes_on_where_it_stopped, dry_runs_change_nothing,
                 child_runs_go_with_their_run, single_runs_are_deleted, deleted_keys_can_be_used_again;
+            reruns: kept_attempts_are_copied, kept_attempts_are_stored_with_every_start, reruns_are_stored_once_and_need_their_source,
+                resources_are_shared_in_a_chain;
             children: children_know_their_parent, children_start_only_under_the_lease_of_their_parent, ends_are_seen_once,
                 ends_of_independent_children_are_not_listed, one_message_about_ended_children_is_unread,
                 parents_of_unseen_ends_are_found, unseen_ends_are_not_deleted;
@@ -141,19 +146,20 @@ macro_rules! conformance_tests {
             keys: keys_are_stored_and_found, keys_are_revoked_once, keys_are_listed_by_tenant;
             flow: places_are_limited, places_are_handed_over_in_order, two_keys_are_taken_in_order, full_keys_refuse,
                 take_over_keeps_the_place, cancelled_waiters_give_nothing_back, runs_ask_at_their_first_claim,
-                the_newest_limit_counts, unique_keys_have_one_run, debounced_starts_are_one_run, rates_delay_starts,
+                the_limit_of_the_active_version_counts, waiting_runs_are_woken, unique_keys_have_one_run, debounced_starts_are_one_run, rates_delay_starts,
                 delayed_runs_take_places_later, delayed_runs_keep_their_time, limits_hold_under_concurrency;
             states: cached_states_are_replaced_and_removed, refused_commits_change_no_cached_state,
                 cached_states_are_deleted_with_their_run;
             bulk: jobs_act_on_their_runs_once, jobs_survive_a_crash, cancelled_jobs_stop, one_process_holds_a_job,
                 jobs_are_listed_and_removed;
+            stats: numbers_are_summed_up;
             fields: runs_are_found_by_fields, runs_are_found_by_tags, fields_are_replaced_and_removed,
                 runs_are_found_by_several_workflows;
             usage: steps_are_counted_with_their_commit, concurrent_counts_add_up;
             triggers: triggers_are_stored_changed_and_removed, triggers_are_listed, due_schedules_are_fired,
-                instants_fire_once_for_concurrent_callers, schedules_know_their_last_run, deliveries_are_settled_once,
-                deliveries_survive_a_crash, runs_are_stored_with_their_delivery, events_are_recorded_whole,
-                triggers_follow_their_workflow, deliveries_are_removed_by_age;
+                instants_fire_once_for_concurrent_callers, schedules_know_their_last_run, triggers_follow_their_workflow;
+            deliveries: deliveries_are_settled_once, deliveries_survive_a_crash, runs_are_stored_with_their_delivery,
+                events_are_recorded_whole, deliveries_are_removed_by_age;
             races: claimers_never_share_a_run, no_wake_up_is_lost, an_answer_or_a_close_wins_never_both,
                 one_commit_for_each_seq, links_have_one_owner;
         }
@@ -292,6 +298,7 @@ pub(crate) fn new_run(request_id: &str) -> NewRun {
         parent: None,
         created_at: at(100),
         flow: None,
+        rerun: None,
         fields: Vec::new(),
         local_start: None,
     }
@@ -351,6 +358,7 @@ pub(crate) fn attempt(node: &str, attempt: u32, ended_at: i64) -> Attempt {
         error: None,
         started_at: Some(at(ended_at - 1)),
         ended_at: at(ended_at),
+        reused_from: None,
     }
 }
 

@@ -27,6 +27,7 @@ use crate::Result;
 use async_trait::async_trait;
 use fermata_core::{RunId, RunnerId, Timestamp};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// How a run is limited. It is stored with the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +70,7 @@ pub struct Place {
     pub key: Key,
     /// How many runs hold a place at once.
     pub limit: u32,
-    /// The version of the workflow that says so; the limit of the newest version counts. 0: the last limit seen counts.
+    /// The version of the workflow that says so; 0 for the limit of a tenant. The limit of the active version counts.
     #[serde(default)]
     pub version: u32,
     /// Whether a start is refused if no place is free.
@@ -105,6 +106,41 @@ pub struct Debounce {
     /// The run begins at the latest this long after its first start, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_ms: Option<u64>,
+}
+
+impl Key {
+    /// The key of a rule of a workflow, for a value that identifies what the document's template rendered to. Keys of the same rule
+    /// and workflow are neighbours in the order of texts.
+    pub fn of_workflow(rule: char, workflow: Uuid, tenant: &str, id: &str, value: String) -> Key {
+        // With the length of the tenant, no two tenants share a key.
+        let length = tenant.len();
+        Key {
+            key: format!("{rule}:{}:{length}:{tenant}:{id}", workflow.simple()),
+            value,
+        }
+    }
+
+    /// The key of a tenant.
+    pub fn of_tenant(tenant: &str) -> Key {
+        Key {
+            key: format!("t:{tenant}"),
+            value: tenant.to_owned(),
+        }
+    }
+}
+
+/// The rule of keys whose places a document limits.
+pub const PLACES: char = 'c';
+
+/// The keys of which a document limits the places: those between these two texts.
+pub fn places_of(workflow: Uuid) -> (String, String) {
+    let workflow = workflow.simple();
+    (format!("{PLACES}:{workflow}:"), format!("{PLACES}:{workflow};"))
+}
+
+/// The keys that runs of a workflow may wait for: ranges between two texts. The second one contains those of all tenants.
+pub(crate) fn awaited_by(workflow: Uuid) -> [(String, String); 2] {
+    [places_of(workflow), ("t:".to_owned(), "t;".to_owned())]
 }
 
 impl Flow {
@@ -248,13 +284,26 @@ pub trait FlowStore: Send + Sync {
     /// Asks for what a held run needs before its first step.
     async fn admit(&self, admit: Admit) -> Result<Admission>;
 
+    /// Makes runs of a workflow that wait for a place due now, at most `limit`, and returns how many. They keep their position among
+    /// those that wait. For an archived workflow: the process that claims such a run ends it.
+    async fn wake_waiting(&self, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32>;
+
     /// How many runs are before this one among those that wait for the same key; at most [`MAX_AHEAD`] are counted. `None`
     /// if it does not wait for a place.
     async fn ahead(&self, run: RunId) -> Result<Option<u32>>;
 
     /// Hands over free places of keys after `after`, frees places of runs that were completed by SQL, and deletes what is no
-    /// longer needed. Examines at most `limit` keys, and returns the last one if there may be more.
-    async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Option<String>>;
+    /// longer needed. Examines at most `limit` keys.
+    async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Swept>;
+}
+
+/// The result of [`FlowStore::sweep_flow`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Swept {
+    /// The last key that was examined, if there may be more.
+    pub next: Option<String>,
+    /// How many runs got a place.
+    pub handed: u32,
 }
 
 /// The most runs that [`FlowStore::ahead`] counts.
@@ -269,6 +318,10 @@ pub(crate) const HANDED_AT_ONCE: u32 = 100;
 /// The runs that wait first.
 pub(crate) const FIRST_WAITING: &str = "SELECT id FROM workflow_executions WHERE waiting_key = ?1
     ORDER BY COALESCE(priority, 0) DESC, id LIMIT ?2";
+
+/// The keys of a workflow get the limit of its active version.
+pub(crate) const SET_LIMIT: &str =
+    "UPDATE flow_keys SET most = ?3, version = ?4 WHERE key > ?1 AND key < ?2 AND most <> ?3";
 
 pub(crate) const MERGED: &str = "SELECT e.id, e.workflow_id, e.status, e.workflow_uid
     FROM merged_requests m JOIN workflow_executions e ON e.id = m.workflow_execution_id

@@ -40,6 +40,7 @@ pub mod runs;
 pub mod schema;
 pub mod sqlite;
 mod statements;
+pub mod stats;
 pub mod transfer;
 pub mod triggers;
 pub mod usage;
@@ -64,6 +65,7 @@ pub use reads::ReadStore;
 pub use retention::RetentionStore;
 pub use runners::RunnerStore;
 pub use runs::RunStore;
+pub use stats::StatsStore;
 pub use triggers::TriggerStore;
 pub use usage::UsageStore;
 
@@ -97,6 +99,7 @@ pub trait Store:
     + RetentionStore
     + TriggerStore
     + UsageStore
+    + StatsStore
     + FlowStore
     + FieldStore
     + BulkStore
@@ -119,6 +122,12 @@ pub trait Store:
 
     /// Notifications of changes that were made through this store in this process.
     fn changes(&self) -> tokio::sync::broadcast::Receiver<ChangeHint>;
+
+    /// A number that changes when this process has written something other than heartbeats, so that nothing needs to be read again
+    /// while it stays the same. `None` if other processes may write too.
+    fn writes(&self) -> Option<u64> {
+        None
+    }
 
     /// What the store counts about itself; `None` if it counts nothing.
     fn metrics(&self) -> Option<&StoreMetrics> {

@@ -18,12 +18,13 @@ mod reads;
 mod retention;
 mod runners;
 mod runs;
+mod stats;
 mod triggers;
 mod usage;
 
 use crate::{
     ChangeHint, Result, Store, StoreError, audit::AuditRow, callbacks::RegisteredCallback, dead_letters::DeadLetter,
-    flow::rules::KeyRow, keys::ApiKey, runners::Runner,
+    flow::rules::KeyRow, keys::ApiKey, runners::Runner, stats::StatsRow,
 };
 use async_trait::async_trait;
 use fermata_core::{RunId, RunnerId, Timestamp};
@@ -91,6 +92,8 @@ struct State {
     bulks: BTreeMap<Uuid, bulk::Entry>,
     /// Counted steps, by tenant and month.
     usage: BTreeMap<(String, u32), u64>,
+    /// Numbers of runs, by minute, process, workflow and tenant.
+    stats: BTreeMap<(i64, RunnerId, Uuid, String), StatsRow>,
 }
 
 /// A store in memory. Clones share it.

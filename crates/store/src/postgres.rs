@@ -42,6 +42,7 @@ mod runs;
 mod sessions;
 mod settings;
 mod sql;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -3,7 +3,7 @@
 use crate::{
     Result,
     flow::RunFlow,
-    runs::{Attempt, Principal},
+    runs::{Attempt, Principal, RerunOf},
 };
 use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
@@ -28,23 +28,42 @@ pub trait ReadStore: Send + Sync {
     /// Journal rows of a run, oldest first, and their total number.
     async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)>;
 
-    /// How many runs are due at `now` and not held, by workflow. Examines the longest-waiting [`MAX_QUEUE_DEPTH`] runs only.
+    /// The newest journal row and the status of these runs, in one statement and in any order. Runs that do not exist are left out.
+    async fn positions(&self, runs: &[RunId]) -> Result<Vec<RunPosition>>;
+
+    /// Journal rows of a run after the row `after`, oldest first.
+    async fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<EventRecord>>;
+
+    /// How many runs are due at `now` and not held, by workflow and tenant. Examines the longest-waiting [`MAX_QUEUE_DEPTH`] runs only.
     async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>>;
 
     /// External resources of a run, in the order in which they were linked, and their total number.
     async fn links(&self, run: RunId, window: Window) -> Result<(Vec<LinkRecord>, u64)>;
 }
 
+/// How far a run has come. Its status is that of its newest journal row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunPosition {
+    /// The run.
+    pub run: RunId,
+    /// The seq of its newest journal row; 0 if it has none.
+    pub seq: u32,
+    /// Its status.
+    pub status: Status,
+}
+
 /// The most runs that [`ReadStore::queue_depths`] counts.
 pub const MAX_QUEUE_DEPTH: u32 = 20_000;
 
-/// How many runs of a workflow wait for a runner.
+/// How many runs of a workflow and tenant wait for a runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueDepth {
     /// The workflow.
     pub workflow_uid: Uuid,
     /// Its name.
     pub workflow_id: String,
+    /// The tenant of the runs.
+    pub tenant: String,
     /// The runs.
     pub runs: u64,
 }
@@ -86,6 +105,8 @@ pub struct RunRecord {
     pub parent_item: Option<u32>,
     /// 0 without a parent.
     pub depth: u32,
+    /// The run that it repeats, if it does.
+    pub rerun_of: Option<RerunOf>,
     /// The trigger payload, as JSON.
     pub trigger: String,
     /// The structured payload, in addition to the trigger, as JSON.
@@ -106,6 +127,8 @@ pub struct RunRecord {
     pub wake_at: Option<Timestamp>,
     /// The runner that holds it now.
     pub runner: Option<RunnerId>,
+    /// When it was paused, if it is. A run that has ended is not.
+    pub paused_at: Option<Timestamp>,
     /// How it is limited, if it is. Nothing is kept of it after the end of the run.
     pub flow: Option<Box<RunFlow>>,
 }

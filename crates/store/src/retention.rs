@@ -38,7 +38,8 @@ pub(crate) const CANDIDATES: &str = "SELECT id, workflow_id, status, end_time, o
 /// trigger marks the row as emptied; other triggers are JSON and never empty.
 pub(crate) const EMPTIED: &str = "trigger_payload_json = '', spec_json = NULL, outputs_json = NULL,
     context_snapshot_json = NULL, error_json = NULL, correlation_id = NULL, requester_email = NULL,
-    requester_display_name = NULL, traceparent = NULL, request_json = NULL, reason = CASE WHEN status = 'Cancelled' THEN NULL ELSE reason END";
+    requester_display_name = NULL, traceparent = NULL, request_json = NULL,
+    rerun_json = NULL, reason = CASE WHEN status = 'Cancelled' THEN NULL ELSE reason END";
 
 /// How long things are kept. `None` is for ever.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -12,6 +12,7 @@
 //! | with another run id | missing or deleted | `Stale` |
 //! | with another run id | there | `Existing` |
 //! | none, and the parent is missing, over, or not held under the given lease | any | `ParentLost` |
+//! | none, and the run that it repeats is missing, or has no payloads any more | any | `SourceLost` |
 //! | none | missing or deleted | `Stale` |
 //! | none | archived | `Stale` |
 //! | none | draft, and the run is not pinned | `Stale` |
@@ -88,12 +89,14 @@ pub(crate) struct RunFacts {
     pub(crate) is_limited: bool,
 }
 
-/// The row of a parent, as far as it decides about new children.
+/// The row of a parent, or of a run that is repeated, as far as it decides about new runs.
 #[derive(Debug, Clone)]
 pub(crate) struct ParentFacts {
     pub(crate) status: Status,
     pub(crate) owner: Option<RunnerId>,
     pub(crate) epoch: u64,
+    /// Whether retention has removed its payloads.
+    pub(crate) emptied: bool,
 }
 
 /// What else a commit may collide with.
@@ -101,7 +104,7 @@ pub(crate) struct ParentFacts {
 pub(crate) struct ConflictFacts {
     /// The seq of the last journal row; 0 without one. Not needed if the commit has no events.
     pub(crate) last_seq: u32,
-    /// The owner of each link of the commit, in their order.
+    /// The owner of each link of the commit, in their order. A run of the same chain of reruns counts as none.
     pub(crate) link_owners: Vec<Option<RunId>>,
     /// Nodes whose wait the commit closes, and which have an answer beyond the commit's `messages_seen`.
     pub(crate) answered: Vec<NodeId>,
@@ -135,6 +138,7 @@ pub(crate) fn refused_start(
     workflow: Option<&WorkflowFacts>,
     existing: Option<&ExistingRun>,
     parent: Option<&ParentFacts>,
+    source: Option<&ParentFacts>,
 ) -> Option<Enqueued> {
     match existing {
         Some(existing) if existing.workflow_uid != new.workflow_uid => Some(Enqueued::OtherWorkflow {
@@ -147,6 +151,7 @@ pub(crate) fn refused_start(
             status: existing.status,
         }),
         None if is_parent_lost(new, parent) => Some(Enqueued::ParentLost),
+        None if new.rerun.is_some() && source.is_none_or(|source| source.emptied) => Some(Enqueued::SourceLost),
         None if workflow.is_some_and(|workflow| workflow.accepts(new)) => None,
         None => Some(Enqueued::Stale),
     }

@@ -98,6 +98,8 @@ pub struct NewRun {
     pub principal: Principal,
     /// The run that started it.
     pub parent: Option<Parent>,
+    /// The run that it repeats, if it does.
+    pub rerun: Option<Box<NewRerun>>,
     /// When it was requested.
     pub created_at: Timestamp,
     /// How it is limited, if it is (see [`crate::flow`]).
@@ -107,6 +109,26 @@ pub struct NewRun {
     /// If set, the run is stored as held by this runner, under epoch 1, together with its first commit. A run that has to
     /// wait is stored without it.
     pub local_start: Option<LocalStart>,
+}
+
+/// What a new run has of the run that it repeats.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRerun {
+    /// Which run it repeats.
+    pub source: RerunOf,
+    /// What it keeps and changes, as JSON: a [`fermata_core::Rerun`].
+    pub text: String,
+    /// The nodes whose recorded attempts are copied.
+    pub nodes: Vec<NodeId>,
+}
+
+/// The run that another run repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RerunOf {
+    /// The run.
+    pub run: RunId,
+    /// The first run of the chain. Runs of one chain may link the same resources.
+    pub root: RunId,
 }
 
 /// The lease and the first commit of a run that starts in the process that accepted it.
@@ -168,6 +190,8 @@ pub enum Enqueued {
     },
     /// The parent is over, or its runner has lost the lease under which it starts the child. Nothing was stored.
     ParentLost,
+    /// The run that it repeats does not exist any more, or has no payloads any more. Nothing was stored.
+    SourceLost,
     /// The workflow is missing, not active or disabled, or its current version has changed. Nothing was stored.
     Stale,
 }
@@ -246,6 +270,8 @@ pub struct StoredRun {
     pub lineage: Vec<Uuid>,
     /// How it is limited, if it is.
     pub flow: Option<Box<RunFlow>>,
+    /// What it keeps of the run that it repeats, and what it changes, as JSON: a [`fermata_core::Rerun`].
+    pub rerun: Option<String>,
     /// Its journal rows, in order, as [`fermata_core::decode`] reads them. The row at index i has seq i + 1.
     pub journal: Vec<String>,
 }
@@ -269,6 +295,53 @@ pub enum RunMessage {
     },
     /// Awaited children have ended (see [`crate::children`]). Nothing is added while one is unread.
     ChildrenEnded,
+    /// Pause the run. Its row says so from the delivery on; nothing is added if it is paused already.
+    Pause,
+    /// Resume the run. Nothing is added if it is not paused.
+    Resume,
+    /// Skip a node that waits.
+    Skip(SkipNode),
+    /// Send the request of this attempt again.
+    Resend {
+        /// The node.
+        node: NodeId,
+        /// The attempt.
+        attempt: u32,
+    },
+}
+
+/// The skip of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkipNode {
+    /// The node.
+    pub node: NodeId,
+    /// The output that it has instead, as JSON.
+    pub outputs: String,
+    /// Why.
+    pub reason: String,
+    /// Who, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+impl RunMessage {
+    /// Whether it pauses the run (`true`) or resumes it (`false`).
+    pub(crate) fn pauses(&self) -> Option<bool> {
+        match self {
+            RunMessage::Pause => Some(true),
+            RunMessage::Resume => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// The same for the stored form of a message.
+pub(crate) fn pauses(message: &str) -> Option<bool> {
+    match message {
+        r#"{"kind":"pause"}"# => Some(true),
+        r#"{"kind":"resume"}"# => Some(false),
+        _ => None,
+    }
 }
 
 /// The stored form of [`RunMessage::ChildrenEnded`].
@@ -379,6 +452,18 @@ mod tests {
         let reason = "because".to_owned();
         assert!(is_cancel(&message_text(&RunMessage::Cancel { reason })));
         assert!(!is_cancel(CHILDREN_ENDED));
+        for message in [RunMessage::Pause, RunMessage::Resume, RunMessage::ChildrenEnded] {
+            assert_eq!(pauses(&message_text(&message)), message.pauses(), "{message:?}");
+        }
+        let skip = RunMessage::Skip(SkipNode {
+            node: "w".into(),
+            outputs: "{}".to_owned(),
+            reason: "known".to_owned(),
+            by: None,
+        });
+        let text = r#"{"kind":"skip","node":"w","outputs":"{}","reason":"known"}"#;
+        assert_eq!(message_text(&skip), text);
+        assert_eq!(serde_json::from_str::<RunMessage>(text).unwrap(), skip);
     }
 
     #[test]

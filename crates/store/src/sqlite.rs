@@ -30,6 +30,7 @@ mod retention;
 mod runners;
 mod runs;
 mod states;
+mod stats;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transfer;
@@ -131,7 +132,7 @@ impl Store for SqliteStore {
         let beat = "INSERT INTO meta (key, value) VALUES ('ping', 1)
              ON CONFLICT (key) DO UPDATE SET value = value + 1";
         self.writer
-            .write(move |tx| tx.connection.prepare_cached(beat)?.execute([]).map(|_| ()))
+            .write_quietly(move |tx| tx.connection.prepare_cached(beat)?.execute([]).map(|_| ()))
             .await
     }
 
@@ -147,6 +148,10 @@ impl Store for SqliteStore {
             hints: self.hints.clone(),
             clock: self.clock.clone(),
         }))
+    }
+
+    fn writes(&self) -> Option<u64> {
+        Some(self.writer.writes())
     }
 
     fn metrics(&self) -> Option<&StoreMetrics> {

@@ -113,27 +113,30 @@ pub(crate) const RUN_COLUMNS: &str =
     priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
     trigger_payload_json, spec_json, outputs_json, context_snapshot_json, created_at, start_time, end_time, wake_at,
     lease_owner, workflow_uid, parent_node_id, parent_item, depth, traceparent, flow_json, flow_step, flow_held,
-    waiting_key, request_json";
+    waiting_key, request_json, rerun_of, rerun_root, paused_at";
 
 /// The same without payloads, for lists.
 pub(crate) const LIST_COLUMNS: &str =
     "id, workflow_id, workflow_version, workflow_request_id, tenant_id, status, reason, error_json,
     priority, correlation_id, requester_user_id, requester_email, requester_display_name, parent_execution_id,
     '', NULL, NULL, NULL, created_at, start_time, end_time, wake_at, lease_owner, workflow_uid,
-    parent_node_id, parent_item, depth, traceparent, flow_json, flow_step, flow_held, waiting_key, NULL";
+    parent_node_id, parent_item, depth, traceparent, flow_json, flow_step, flow_held, waiting_key, NULL,
+    rerun_of, rerun_root, paused_at";
 
 /// The columns of a run that a runner needs.
 pub(crate) const STORED_RUN_COLUMNS: &str =
     "id, workflow_id, workflow_version, tenant_id, status, trigger_payload_json, spec_json,
     correlation_id, requester_user_id, requester_email, requester_display_name, lease_epoch, takeovers, inbox_seq,
     inbox_seen, priority, lease_owner, workflow_uid, parent_execution_id, parent_waits, depth, lineage,
-    traceparent, flow_json, flow_step, flow_held, waiting_key, request_json";
+    traceparent, flow_json, flow_step, flow_held, waiting_key, request_json, rerun_json";
 
-pub(crate) const ACTION_COLUMNS: &str =
-    "node_id, attempt, action_type, status, parameters_json, outputs_json, error_json, start_time, end_time";
+pub(crate) const ACTION_COLUMNS: &str = "node_id, attempt, action_type, status, parameters_json, outputs_json, error_json, start_time, end_time, reused_from";
 
 pub(crate) const EVENTS: &str = "SELECT seq, ts, data FROM execution_events WHERE workflow_execution_id = ?1
     ORDER BY seq LIMIT ?2 OFFSET ?3";
+
+pub(crate) const JOURNAL_AFTER: &str = "SELECT seq, ts, data FROM execution_events
+    WHERE workflow_execution_id = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
 
 pub(crate) const COUNT_EVENTS: &str = "SELECT COUNT(*) FROM execution_events WHERE workflow_execution_id = ?1";
 
@@ -154,11 +157,11 @@ pub(crate) const WAITS: &str = "SELECT node_id, attempt, token, is_open, payload
 
 pub(crate) const CACHED_STATE: &str = "SELECT state_json FROM run_states WHERE workflow_execution_id = ?1";
 
-/// Runs that are due and not held, by workflow; at most `?2` of them, the longest-waiting ones.
-pub(crate) const QUEUE_DEPTHS: &str = "SELECT workflow_uid, workflow_id, COUNT(*) FROM
-    (SELECT workflow_uid, workflow_id FROM workflow_executions
+/// Runs that are due and not held, by workflow and tenant; at most `?2` of them, the longest-waiting ones.
+pub(crate) const QUEUE_DEPTHS: &str = "SELECT workflow_uid, workflow_id, tenant_id, COUNT(*) FROM
+    (SELECT workflow_uid, workflow_id, tenant_id FROM workflow_executions
      WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND wake_at <= ?1 ORDER BY wake_at LIMIT ?2) AS waiting
-    GROUP BY workflow_uid, workflow_id ORDER BY workflow_id, workflow_uid";
+    GROUP BY workflow_uid, workflow_id, tenant_id ORDER BY workflow_id, workflow_uid, tenant_id";
 
 /// The workflows of a tenant that were not deleted.
 pub(crate) const COUNT_WORKFLOWS: &str = "SELECT COUNT(*) FROM workflows WHERE tenant_id = ?1 AND deleted_at IS NULL";

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | `pending` | it is durable and was not judged yet | yes |
 //! | `queued` | it waits until the run of an earlier delivery has ended | yes |
-//! | `started` | its run is stored | no: the run has it |
+//! | `started` | its run is stored | only if starts of the workflow are merged; otherwise the run has it |
 //! | `filtered` | the activation condition was false | yes |
 //! | `refused` | it may not start a run, for the reason that the row says | yes |
 //! | `skipped` | the overlap policy of the schedule dropped it | no |
@@ -360,8 +360,13 @@ pub struct Delivered {
 /// What became of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
-    /// This run is stored. Payload and request are removed from the delivery.
-    Started(RunId),
+    /// Its run is stored.
+    Started {
+        /// The run.
+        run: RunId,
+        /// Whether the delivery keeps its payload and request: the run may get those of a later one.
+        keeps_payload: bool,
+    },
     /// It starts nothing.
     Ended {
         /// `Filtered`, `Refused` or `Skipped`.

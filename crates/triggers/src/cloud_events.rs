@@ -44,7 +44,8 @@ pub struct Event {
 pub enum EventError {
     /// Not a content type of events.
     #[error(
-        "content type `{0}` is not supported; send application/json, application/cloudevents+json or headers `ce-…`"
+        "the content type `{0}` is not supported; send `application/json`, `application/cloudevents+json` or \
+         `application/cloudevents-batch+json`, or any type with the headers `ce-id`, `ce-source`, `ce-type` and `ce-specversion: 1.0`"
     )]
     UnsupportedType(String),
     /// An event that is not valid.

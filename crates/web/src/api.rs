@@ -8,6 +8,7 @@ mod dead_letters;
 mod deliveries;
 mod docs;
 mod drafts;
+mod dry_run;
 mod events;
 mod executions;
 mod health;
@@ -20,10 +21,14 @@ mod list;
 mod metrics;
 #[cfg(test)]
 mod openapi;
+mod operate;
 mod registered_callbacks;
+mod rerun;
 mod runners;
 mod runs;
 pub(crate) mod scopes;
+mod stats;
+mod streams;
 mod triggers;
 mod webhooks;
 mod workflows;
@@ -83,6 +88,15 @@ fn resources() -> Router<Web> {
         .route(
             "/api/v1/workflows/validate",
             post(drafts::validate)
+                .get(workflows::get)
+                .put(workflows::replace)
+                .patch(jsondagapi::patch)
+                .delete(lifecycle::delete),
+        )
+        // And `dry-run`.
+        .route(
+            "/api/v1/workflows/dry-run",
+            post(dry_run::run)
                 .get(workflows::get)
                 .put(workflows::replace)
                 .patch(jsondagapi::patch)
@@ -153,6 +167,14 @@ fn resources() -> Router<Web> {
         )
         .route("/api/v1/executions/{id}/hierarchy", get(hierarchy::get))
         .route("/api/v1/executions/{id}/cancel", post(executions::cancel))
+        .route("/api/v1/executions/{id}/rerun", post(rerun::rerun))
+        .route("/api/v1/executions/{id}/stream", get(streams::run))
+        .route("/api/v1/stream", get(streams::list))
+        .route("/api/v1/stats", get(stats::get))
+        .route("/api/v1/executions/{id}/pause", post(operate::pause))
+        .route("/api/v1/executions/{id}/resume", post(operate::resume))
+        .route("/api/v1/executions/{id}/nodes/{node}/skip", post(operate::skip))
+        .route("/api/v1/executions/{id}/nodes/{node}/resend", post(operate::resend))
         .route("/api/v1/executions/{id}/nodes/{node}/callback", post(inbox::callback))
         .route(
             "/api/v1/executions/{id}/nodes/{node}/complete",

@@ -44,6 +44,10 @@ fn ends_with(media: &str, ending: &str) -> bool {
 /// The types of a body that is a document, for messages.
 pub(crate) const DOCUMENT_TYPES: &str = "`Content-Type: application/json` or `Content-Type: application/yaml`";
 
+/// The types of a body that is an event, for messages.
+pub(crate) const EVENT_TYPES: &str = "`Content-Type: application/json`, `application/cloudevents+json` or \
+    `application/cloudevents-batch+json`, or any type with the headers `ce-id`, `ce-source`, `ce-type` and `ce-specversion: 1.0`";
+
 /// The error for a missing type, plain text, or a form (the defaults of curl and browsers).
 pub(crate) fn media_type(expected: &str) -> ApiError {
     let message = format!("the `Content-Type` of the body is missing or not accepted; send {expected}");

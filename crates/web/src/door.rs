@@ -35,6 +35,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 /// The state of every handler. It is cloned several times per request, so it is one pointer.
 #[derive(Clone)]
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     denials: Denials,
     pub metrics: HttpMetrics,
     pub request_rate: Option<RequestRate>,
+    /// Set when the server shuts down: open streams end.
+    pub closing: CancellationToken,
 }
 
 impl Deref for Web {
@@ -109,7 +112,7 @@ impl Memory {
 
 impl Web {
     /// On a loopback address, `Host` is checked for every client.
-    pub fn new(engine: Engine, config: WebConfig, is_loopback: bool) -> Web {
+    pub fn new(engine: Engine, config: WebConfig, is_loopback: bool, closing: CancellationToken) -> Web {
         Web(Arc::new(Shared {
             names: HostNames::new(is_loopback, &config.allowed_hosts, &engine.settings().public_url),
             webhooks: WebhookPath::new(&engine.settings().triggers.webhook_base_path),
@@ -119,6 +122,7 @@ impl Web {
             request_rate: config.request_rate.map(RequestRate::new),
             auth: Authenticator::new(&config.auth),
             denials: Denials::default(),
+            closing,
             config,
             engine,
         }))
@@ -227,6 +231,13 @@ impl Web {
 
 /// The credential of a request, for one that may wait longer than a credential is accepted.
 pub(crate) struct Credential(Option<HeaderValue>);
+
+impl Credential {
+    /// Whether the request has one.
+    pub fn is_given(&self) -> bool {
+        self.0.is_some()
+    }
+}
 
 impl FromRequestParts<Web> for Credential {
     type Rejection = Infallible;

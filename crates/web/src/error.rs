@@ -163,7 +163,23 @@ impl From<Refusal> for ApiError {
             Refusal::WorkflowNotFound(_) => ApiError::not_found("WORKFLOW_NOT_FOUND", message),
             Refusal::VersionNotFound { .. } => ApiError::not_found("VERSION_NOT_FOUND", message),
             Refusal::RunNotFound(_) => ApiError::not_found("EXECUTION_NOT_FOUND", message),
+            Refusal::NoSuchRow { .. } => ApiError::parameter(message),
+            Refusal::TooManyLists => ApiError::busy("too many different queries are being watched"),
+            Refusal::RunEnded { .. } | Refusal::NodeCommand { .. } => ApiError::conflict("WFENG002", message),
+            Refusal::NodeNotFound { .. } => ApiError::not_found("NODE_NOT_FOUND", message),
+            Refusal::InvalidSkip(_) => ApiError::invalid(message),
             Refusal::RunNotFinished(_) => ApiError::conflict("EXECUTION_NOT_FINISHED", message),
+            Refusal::WrongStatus { .. } => ApiError::conflict("WFENG002", message),
+            Refusal::RunUnusable { .. } => ApiError::conflict("EXECUTION_UNUSABLE", message),
+            Refusal::InvalidRerun { pointer, what } => {
+                let detail = Detail::Trigger {
+                    code: "INVALID_RERUN",
+                    severity: "error",
+                    message: what,
+                    pointer,
+                };
+                ApiError::new(StatusCode::BAD_REQUEST, "INVALID_RERUN", message).with_details([detail])
+            }
             Refusal::OtherTenant => forbidden("OTHER_TENANT", message),
             Refusal::OtherPrincipal => forbidden("OTHER_PRINCIPAL", message),
             Refusal::Shared(_) => forbidden("SHARED_WORKFLOW", message),
@@ -270,6 +286,18 @@ impl From<Refusal> for ApiError {
                 ApiError::new(StatusCode::BAD_REQUEST, "INVALID_TRIGGER_CONFIG", message)
                     .with_details(problems.into_iter().map(detail))
             }
+            Refusal::InvalidMocks(problems) => {
+                let detail = |(pointer, message): (String, String)| Detail::Trigger {
+                    code: "INVALID_MOCKS",
+                    severity: "error",
+                    message,
+                    pointer: format!("/mocks{pointer}"),
+                };
+                ApiError::new(StatusCode::BAD_REQUEST, "INVALID_MOCKS", message)
+                    .with_details(problems.into_iter().map(detail))
+            }
+            Refusal::DryRunTooLong(_) => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "DRY_RUN_TOO_LONG", message),
+            Refusal::TooManyDryRuns => ApiError::busy(&message),
             Refusal::InvalidDocument(problems) => {
                 let list = problems.into_list().into_iter();
                 ApiError::new(StatusCode::BAD_REQUEST, "WFENG005", message).with_details(list.map(Detail::Diagnostic))

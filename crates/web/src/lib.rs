@@ -51,6 +51,7 @@ use axum::{
 };
 use fermata_runtime::{Engine, rate::Rate};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Limits and timeouts of the API.
 #[derive(Debug, Clone)]
@@ -117,9 +118,9 @@ pub(crate) struct Apps {
     pub health: Router,
 }
 
-/// The API of `engine`, according to its role. On a loopback address, `Host` is checked for every client.
-pub(crate) fn apps(engine: Engine, config: WebConfig, is_loopback: bool) -> Apps {
-    let web = Web::new(engine, config, is_loopback);
+/// The API of `engine`, according to its role. On a loopback address, `Host` is checked for every client. `closing` ends open streams.
+pub(crate) fn apps(engine: Engine, config: WebConfig, is_loopback: bool, closing: CancellationToken) -> Apps {
+    let web = Web::new(engine, config, is_loopback, closing);
     let with_layer = |routes: Router<Web>| {
         routes
             .layer(from_fn_with_state(web.clone(), handle))

@@ -13,7 +13,7 @@
 
 use crate::{
     Web,
-    body::{DOCUMENT_TYPES, content_length, discard, is_document, media_type},
+    body::{DOCUMENT_TYPES, EVENT_TYPES, content_length, discard, is_document, media_type},
     envelope::CALLBACKS,
     error::ApiError,
 };
@@ -25,6 +25,9 @@ use axum::{
     },
 };
 use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// The route that accepts events.
+const EVENTS: &str = "/api/v1/events";
 
 /// The host names of this server.
 #[derive(Debug)]
@@ -95,8 +98,11 @@ fn refusal(names: &HostNames, request: &Request) -> Option<ApiError> {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     // The media type of a body of unknown length is checked when it is read.
     let has_body = content_length(headers).is_some_and(|length| length > 0);
-    (!is_read && has_body && !is_document(headers) && !headers.contains_key("ce-id"))
-        .then(|| media_type(DOCUMENT_TYPES))
+    let expected = match request.uri().path() {
+        EVENTS => EVENT_TYPES,
+        _ => DOCUMENT_TYPES,
+    };
+    (!is_read && has_body && !is_document(headers) && !headers.contains_key("ce-id")).then(|| media_type(expected))
 }
 
 /// The host name that the client used; `None` if there is none, which HTTP/1.0 allows.

@@ -133,15 +133,16 @@ impl Connections {
         http_beyond_cap
             .keep_alive(false)
             .header_read_timeout(config.head_timeout.min(BEYOND_CAP_TIMEOUT));
+        let closing = CancellationToken::new();
         Connections {
             http,
             http_beyond_cap,
             write_timeout: config.write_timeout,
             permits: Arc::new(Semaphore::new(connection_cap(&config))),
-            apps: apps(engine, config, is_loopback),
+            apps: apps(engine, config, is_loopback, closing.clone()),
             beyond_cap: VecDeque::new(),
             tasks: TaskTracker::new(),
-            closing: CancellationToken::new(),
+            closing,
             abandon: CancellationToken::new(),
         }
     }

@@ -255,6 +255,10 @@ pub(crate) struct RunRow<'a> {
     parent_node_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     item_index: Option<u32>,
+    /// The execution that it repeats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Uuid>")]
+    rerun_of: Option<RunId>,
     created_at: Iso,
     #[serde(skip_serializing_if = "Option::is_none")]
     started_at: Option<Iso>,
@@ -269,6 +273,9 @@ pub(crate) struct RunRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Uuid>")]
     runner_id: Option<RunnerId>,
+    /// When it was paused, if it is: nothing new starts until it is resumed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused_at: Option<Iso>,
     /// What it waits for before its first step.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting_for: Option<WaitingForView<'a>>,
@@ -303,6 +310,7 @@ impl<'a> From<&'a RunRecord> for RunRow<'a> {
             parent_execution_id: run.parent,
             parent_node_id: run.parent_node.as_ref().map(|node| node.as_str()),
             item_index: run.parent_item,
+            rerun_of: run.rerun_of.map(|of| of.run),
             created_at: Iso(run.created_at),
             started_at: run.started_at.map(Iso),
             ended_at: run.ended_at.map(Iso),
@@ -315,6 +323,7 @@ impl<'a> From<&'a RunRecord> for RunRow<'a> {
                 .filter(|_| run.status == Status::Running && !run.held())
                 .map(Iso),
             runner_id: run.runner,
+            paused_at: run.paused_at.map(Iso),
             waiting_for: WaitingForView::of(run),
             status_url: StatusUrl(run.id),
         }
@@ -428,6 +437,10 @@ pub(crate) struct ActionView<'a> {
     end_time: Iso,
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_ms: Option<u64>,
+    /// The execution that made it, if this one only keeps its result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Uuid>")]
+    reused_from: Option<RunId>,
 }
 
 impl<'a> From<&'a Attempt> for ActionView<'a> {
@@ -444,6 +457,7 @@ impl<'a> From<&'a Attempt> for ActionView<'a> {
             start_time: action.started_at.map(Iso),
             end_time: Iso(action.ended_at),
             duration_ms: action.started_at.map(|start| millis_between(start, action.ended_at)),
+            reused_from: action.reused_from,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Applies events to a run. Nothing else changes a run, neither live nor in recovery.
 
 use crate::{
-    Event, Illegal, Items, Kind, NodeId, NodeIx, Open, Outcome, Phase, Run, Status, Stop, Timestamp, run::End,
+    Event, Illegal, Items, Kind, NodeId, NodeIx, Open, Outcome, Phase, Reused, Run, Status, Stop, Timestamp, run::End,
 };
 use std::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
     match event {
         Event::Started { at, deadline, vars } => {
-            expect(event, run.status == Status::Pending, || format!("a {} run", run.status))?;
+            let fits = run.status == Status::Pending && run.paused_at.is_none();
+            expect(event, fits, || describe_run(run))?;
             run.status = Status::Running;
             run.started_at = Some(*at);
             run.deadline = *deadline;
@@ -17,6 +18,7 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
             let plan = run.plan.clone();
             run.agenda.extend(plan.indices().filter(|ix| plan.incoming(*ix) == 0));
         }
+        Event::Reused(reused) => *run = with_reused(run, event, reused)?,
         Event::Stopping {
             status,
             reason,
@@ -24,7 +26,8 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
             failure,
         } => {
             let fits = run.status == Status::Running && run.stop.is_none() && status.is_terminal();
-            expect(event, fits, || format!("a {} run", run.status))?;
+            expect(event, fits, || describe_run(run))?;
+            run.paused_at = None;
             run.stop = Some(Stop {
                 status: *status,
                 reason: reason.clone(),
@@ -39,11 +42,21 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
                 format!("a {} run with {} open nodes", run.status, run.active.len())
             })?;
             run.status = *status;
+            run.paused_at = None;
             run.agenda.clear();
             run.end = Some(End {
                 at: *at,
                 reason: reason.clone(),
             });
+        }
+        Event::Paused { at } => {
+            let fits = !run.status.is_terminal() && run.stop.is_none() && run.paused_at.is_none();
+            expect(event, fits, || describe_run(run))?;
+            run.paused_at = Some(*at);
+        }
+        Event::Resumed { .. } => {
+            expect(event, run.paused_at.is_some(), || describe_run(run))?;
+            run.paused_at = None;
         }
         Event::Opened { node, .. }
         | Event::Skipped { node, .. }
@@ -54,13 +67,39 @@ pub fn apply(run: &mut Run, event: &Event) -> Result<(), Illegal> {
         | Event::Answered { node, .. }
         | Event::Retried { node, .. }
         | Event::Finished { node, .. }
+        | Event::Resending { node, .. }
+        | Event::Resent { node, .. }
         | Event::Routed { node, .. } => {
-            expect(event, run.status == Status::Running, || format!("a {} run", run.status))?;
+            let starts = matches!(event, Event::Opened { .. } | Event::Began { .. } | Event::Routed { .. });
+            let fits = run.status == Status::Running && !(starts && run.paused_at.is_some());
+            expect(event, fits, || describe_run(run))?;
             let ix = find(run, event, node)?;
             apply_to_node(run, event, ix)?;
         }
     }
     Ok(())
+}
+
+/// The run with the nodes that keep what an earlier run recorded. Their events are applied as in that run, so the same
+/// transitions are legal; every node among them must have ended.
+fn with_reused(run: &Run, event: &Event, reused: &Reused) -> Result<Run, Illegal> {
+    let is_new = run.status == Status::Running && run.completed.is_empty() && run.active.is_empty();
+    expect(event, is_new && run.stop.is_none(), || {
+        format!("a {} run that has begun", run.status)
+    })?;
+    let mut next = run.clone();
+    for kept in &reused.events {
+        let node = kept.node().filter(|_| kept.is_of_node());
+        let node = node.ok_or_else(|| Illegal {
+            event: event.name(),
+            what: format!("the event `{}` among its events", kept.name()),
+        })?;
+        let ix = find(&next, event, node)?;
+        apply_to_node(&mut next, kept, ix)?;
+    }
+    expect(event, next.active.is_empty(), || "a node that has not ended".to_owned())?;
+    next.kept_failure = reused.failure.clone();
+    Ok(next)
 }
 
 fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal> {
@@ -78,6 +117,7 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
                 sees,
                 began: false,
                 requested: false,
+                resending: None,
                 last_failure: None,
             });
             state.opened_at = Some(*at);
@@ -148,6 +188,7 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
             open.due = *retry_at;
             open.began = false;
             open.requested = false;
+            open.resending = None;
             state.items = None;
             open.last_failure = Some(failure.clone());
             if let Some(until) = open.until.take() {
@@ -179,6 +220,14 @@ fn apply_to_node(run: &mut Run, event: &Event, ix: NodeIx) -> Result<(), Illegal
             if run.stop.is_none() {
                 run.agenda.insert(ix);
             }
+        }
+        (Event::Resending { attempt, at, .. }, Phase::Open(open))
+            if open.attempt == *attempt && open.requested && open.resending.is_none() && state.items.is_none() =>
+        {
+            open.resending = Some(*at);
+        }
+        (Event::Resent { attempt, .. }, Phase::Open(open)) if open.attempt == *attempt && open.resending.is_some() => {
+            open.resending = None;
         }
         (Event::Routed { taken, .. }, Phase::Finished { routed, .. }) if !*routed => {
             *routed = true;
@@ -252,6 +301,15 @@ fn expect(event: &Event, fits: bool, what: impl FnOnce() -> String) -> Result<()
     }
 }
 
+fn describe_run(run: &Run) -> String {
+    let state = match (&run.stop, run.paused_at) {
+        (Some(_), _) => ", stopping",
+        (None, Some(_)) => ", paused",
+        (None, None) => "",
+    };
+    format!("a {}{state} run", run.status)
+}
+
 fn describe(phase: &Phase) -> String {
     match phase {
         Phase::Idle => "not open yet".to_owned(),
@@ -259,10 +317,12 @@ fn describe(phase: &Phase) -> String {
             attempt,
             due: Timestamp(due),
             requested,
+            resending,
             ..
         }) => {
             let sent = if *requested { ", requested" } else { "" };
-            format!("open with attempt {attempt} due at {due}{sent}")
+            let again = if resending.is_some() { ", to be sent again" } else { "" };
+            format!("open with attempt {attempt} due at {due}{sent}{again}")
         }
         Phase::Finished { routed, .. } => format!("finished and {}routed", if *routed { "" } else { "not " }),
         Phase::Skipped => "skipped".to_owned(),

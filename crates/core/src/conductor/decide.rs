@@ -1,12 +1,13 @@
 //! Decides which events follow from an input. A fact that does not match the state of the run yields no events.
 
 use super::{
+    commands::{pause, resend, resume, skip},
     items::{EndedItems, items_ended, listed},
     route::{open_conditions, route},
 };
 use crate::{
-    Event, Fact, Failure, Input, Join, Kind, NodeId, NodeIx, OnFailure, Open, Outcome, Output, Phase, Run, SkipReason,
-    Status, Timestamp, Verdict, code, duration, plan::Overflow,
+    Event, Fact, Failure, Input, Join, Kind, NodeId, NodeIx, OnFailure, Open, Outcome, Output, Phase, Reused, Run,
+    SkipReason, Status, Timestamp, Verdict, code, duration, plan::Overflow,
 };
 use serde_json::Value;
 use std::time::Duration;
@@ -18,7 +19,11 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
     }
     let at = input.at;
     match &input.fact {
-        Fact::Start { vars, timeout_ms } => start(run, at, vars, *timeout_ms),
+        Fact::Start {
+            vars,
+            timeout_ms,
+            reused,
+        } => start(run, at, vars, *timeout_ms, reused.as_deref()),
         Fact::Returned {
             node,
             attempt,
@@ -61,23 +66,34 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
             items_ended(run, at, node, *attempt, &ended, *jitter)
         }
         Fact::Cancel { reason } => cancel(run, at, reason),
+        Fact::Pause { at } => pause(run, *at),
+        Fact::Resume { at } => resume(run, *at),
+        Fact::Skip {
+            node,
+            output,
+            chosen,
+            skipped,
+        } => skip(run, at, node, *output, chosen.as_ref(), skipped),
+        Fact::Resend { node, attempt, at } => resend(run, node, *attempt, *at),
         Fact::Aborted { node, attempt } => aborted(run, node, *attempt),
         Fact::Begins { node, attempt } => begins(run, at, node, *attempt),
         Fact::Settle => settle(run, at),
     }
 }
 
-fn start(run: &Run, at: Timestamp, vars: &Value, timeout_ms: Option<u64>) -> Vec<Event> {
-    if run.status != Status::Pending {
+fn start(run: &Run, at: Timestamp, vars: &Value, timeout_ms: Option<u64>, reused: Option<&Reused>) -> Vec<Event> {
+    if run.status != Status::Pending || run.paused_at.is_some() {
         return Vec::new();
     }
     let timeout_ms = timeout_ms.or(run.plan.timeout_ms);
     let deadline = timeout_ms.map(|millis| at.plus_millis(millis));
-    vec![Event::Started {
+    let started = Event::Started {
         at,
         deadline,
         vars: vars.clone(),
-    }]
+    };
+    let reused = reused.map(|reused| Event::Reused(Box::new(reused.clone())));
+    std::iter::once(started).chain(reused).collect()
 }
 
 fn returned(
@@ -88,9 +104,17 @@ fn returned(
     result: &Result<Output, Failure>,
     jitter: u32,
 ) -> Vec<Event> {
-    let Some((ix, open)) = open_attempt(run, node, attempt).filter(|(_, open)| !open.requested) else {
+    let is_sending = |open: &Open| !open.requested || open.resending.is_some();
+    let Some((ix, open)) = open_attempt(run, node, attempt).filter(|(_, open)| is_sending(open)) else {
         return Vec::new();
     };
+    if open.requested {
+        return vec![Event::Resent {
+            node: node.clone(),
+            attempt,
+            failure: result.as_ref().err().cloned(),
+        }];
+    }
     let kind = &run.plan.node(ix).kind;
     if kind.each().is_some() && result.is_ok() {
         return Vec::new(); // its list is answered with `Fact::Listed`
@@ -149,12 +173,13 @@ fn finished(node: &NodeId, attempt: u32, outcome: Outcome, chosen: Option<String
         attempt,
         outcome,
         chosen,
+        skipped: None,
     }
 }
 
 fn judged(run: &Run, node: &NodeId, verdicts: &[Verdict]) -> Vec<Event> {
     let unrouted = run.plan.find(node.as_str()).filter(|ix| run.agenda.contains(ix));
-    let Some(ix) = unrouted.filter(|_| run.stop.is_none()) else {
+    let Some(ix) = unrouted.filter(|_| run.goes_on()) else {
         return Vec::new();
     };
     match &run.node(ix).phase {
@@ -165,7 +190,7 @@ fn judged(run: &Run, node: &NodeId, verdicts: &[Verdict]) -> Vec<Event> {
 
 fn guarded(run: &Run, at: Timestamp, node: &NodeId, verdict: &Verdict) -> Vec<Event> {
     let waiting = run.plan.find(node.as_str()).filter(|ix| run.agenda.contains(ix));
-    match waiting.filter(|ix| run.node(*ix).phase == Phase::Idle && run.stop.is_none()) {
+    match waiting.filter(|ix| run.node(*ix).phase == Phase::Idle && run.goes_on()) {
         None => Vec::new(),
         Some(ix) if verdict.holds() => vec![open(run, ix, at, Some(verdict.clone()))],
         Some(_) => vec![Event::Skipped {
@@ -209,6 +234,9 @@ fn tick(run: &Run, at: Timestamp) -> Vec<Event> {
         let message = format!("the run did not end within its timeout of {}", show(limit));
         let failure = Failure::permanent(code::RUN_TIMEOUT, message);
         return vec![stopping(Status::Failed, "timeout", None, Some(failure))];
+    }
+    if run.paused_at.is_some() {
+        return Vec::new(); // timers that are due expire when the run is resumed
     }
     let due = run.timers.iter().take_while(|(until, _)| *until <= at);
     due.filter_map(|(_, ix)| timer_expired(run, at, *ix)).collect()
@@ -306,7 +334,7 @@ fn aborted(run: &Run, node: &NodeId, attempt: u32) -> Vec<Event> {
 
 /// Records the start of an attempt if its parameters depend on the time of the start.
 fn begins(run: &Run, at: Timestamp, node: &NodeId, attempt: u32) -> Vec<Event> {
-    let due = open_attempt(run, node, attempt).filter(|(ix, _)| run.stop.is_none() && run.must_record_start(*ix));
+    let due = open_attempt(run, node, attempt).filter(|(ix, _)| run.goes_on() && run.must_record_start(*ix));
     due.map_or_else(Vec::new, |_| {
         vec![Event::Began {
             node: node.clone(),
@@ -332,6 +360,9 @@ fn settle(run: &Run, at: Timestamp) -> Vec<Event> {
             }];
         }
         return events;
+    }
+    if run.paused_at.is_some() {
+        return Vec::new();
     }
     if let Some(event) = overflow(run) {
         return vec![event];
@@ -422,6 +453,14 @@ fn ends_at_once(run: &Run, ix: NodeIx, open: &Open) -> Option<Event> {
 
 /// The final event of a run that was not stopped.
 fn ended(run: &Run, at: Timestamp) -> Event {
+    if let Some(kept) = &run.kept_failure {
+        return Event::Ended {
+            at,
+            status: Status::Failed,
+            reason: Some(kept.reason.clone()),
+            missing_outputs: Vec::new(),
+        };
+    }
     let failed = run.plan.on_failure == OnFailure::Continue && unhandled_failure(run);
     match failed {
         true => Event::Ended {

@@ -16,7 +16,7 @@ pub fn outstanding(run: &Run) -> Vec<Effect> {
 
 /// The conditions that must be evaluated before the run can continue.
 pub fn evaluations(run: &Run) -> Vec<Effect> {
-    if run.status != Status::Running || run.stop.is_some() {
+    if run.status != Status::Running || !run.goes_on() {
         return Vec::new();
     }
     run.agenda.iter().filter_map(|ix| evaluation(run, *ix)).collect()
@@ -42,8 +42,13 @@ pub fn effect_of(run: &Run, ix: NodeIx) -> Option<Effect> {
     let kind = &run.plan.node(ix).kind;
     let node = run.plan.node(ix).id.clone();
     let attempt = open.attempt;
+    let is_paused = run.paused_at.is_some();
     match (kind, run.stop.is_some()) {
-        (Kind::Request { .. }, false) if open.requested => of_items(run, ix, node, attempt),
+        (Kind::Request { .. }, false) if open.requested => match open.resending.filter(|_| !is_paused) {
+            Some(due) => Some(Effect::Execute { node, attempt, due }),
+            None => of_items(run, ix, node, attempt),
+        },
+        (Kind::Action { .. } | Kind::Request { .. }, false) if is_paused => None,
         (Kind::Action { .. } | Kind::Request { .. }, false) => Some(Effect::Execute {
             node,
             attempt,
@@ -59,21 +64,23 @@ pub fn effect_of(run: &Run, ix: NodeIx) -> Option<Effect> {
 fn of_items(run: &Run, ix: NodeIx, node: NodeId, attempt: u32) -> Option<Effect> {
     let items = run.node(ix).items.as_ref()?;
     let each = run.plan.node(ix).kind.each()?;
-    Some(match items.is_complete() {
-        true => Effect::Collect { node, attempt },
-        false => Effect::StartItems {
+    match items.is_complete() {
+        true => Some(Effect::Collect { node, attempt }),
+        false if run.paused_at.is_some() => None,
+        false => Some(Effect::StartItems {
             node,
             attempt,
             items: items.next(each.max_concurrency),
-        },
-    })
+        }),
+    }
 }
 
-/// The next time at which a timer or the deadline of the run is due.
+/// The next time at which a timer or the deadline of the run is due. Timers of a paused run wait until it is resumed.
 pub fn next_wake(run: &Run) -> Option<Timestamp> {
     if run.status != Status::Running || run.stop.is_some() {
         return None;
     }
-    let timer = run.timers.first().map(|(at, _)| *at);
+    let timer = run.timers.first().filter(|_| run.paused_at.is_none());
+    let timer = timer.map(|(at, _)| *at);
     timer.into_iter().chain(run.deadline).min()
 }

@@ -8,6 +8,7 @@ use crate::plan::PlanBuilder;
 use crate::*;
 use std::sync::Arc;
 
+mod commands;
 mod ends;
 mod failures;
 mod ignored_facts;
@@ -16,6 +17,7 @@ mod joins;
 mod journal;
 mod legality;
 mod requests;
+mod rerun;
 mod retries;
 mod routing;
 mod sleeps;
@@ -123,6 +125,7 @@ fn summary(event: &Event) -> String {
     let until = |until: &Option<Timestamp>| until.map_or(String::new(), |at| format!(" until {}", at.millis()));
     match event {
         Event::Started { deadline, .. } => format!("started{}", until(deadline)),
+        Event::Reused(reused) => format!("reused {} events of {}", reused.events.len(), reused.of),
         Event::Opened { node, until: end, .. } => format!("opened {node}{}", until(end)),
         Event::Skipped { node, reason, .. } => format!("skipped {node} ({reason:?})"),
         Event::Slept {
@@ -166,10 +169,21 @@ fn summary(event: &Event) -> String {
             attempt,
             outcome: Outcome::Succeeded(_),
             chosen,
+            skipped,
         } => {
             let chosen = chosen.as_ref().map_or(String::new(), |chosen| format!(": {chosen}"));
-            format!("{node} succeeded with {attempt}{chosen}")
+            let skipped = skipped
+                .as_ref()
+                .map_or(String::new(), |by| format!(", skipped: {}", by.reason));
+            format!("{node} succeeded with {attempt}{chosen}{skipped}")
         }
+        Event::Resending { node, attempt, .. } => format!("resending {node} with {attempt}"),
+        Event::Resent { node, failure, .. } => match failure {
+            Some(failure) => format!("{node} not resent: {}", failure.code),
+            None => format!("resent {node}"),
+        },
+        Event::Paused { at } => format!("paused at {}", at.millis()),
+        Event::Resumed { at } => format!("resumed at {}", at.millis()),
         Event::Finished {
             node,
             attempt,

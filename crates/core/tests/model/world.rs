@@ -35,7 +35,14 @@ impl World {
     pub fn feed(&mut self, fact: Fact) -> Vec<Event> {
         let input = Input::new(self.now, fact);
         assert_eq!(decide(&self.run, &input), decide(&self.run, &input), "{input:?}");
+        let was_paused = self.run.paused_at().is_some();
+        let resumes = matches!(input.fact, Fact::Resume { .. });
         let events = advance(&mut self.run, input).expect("decisions are legal");
+        let starts = |event: &Event| matches!(event, Event::Opened { .. } | Event::Began { .. } | Event::Routed { .. });
+        assert!(
+            !was_paused || resumes || !events.iter().any(starts),
+            "a paused run goes on: {events:?}"
+        );
         if !events.is_empty() {
             self.rows.push(encode(&events));
             self.journal.extend(events.iter().cloned());
@@ -63,7 +70,9 @@ impl World {
         for ix in self.run.active() {
             assert_eq!(self.run.node(ix).answer, None, "an early answer is used at once");
         }
+        let is_paused = self.run.paused_at().is_some();
         for effect in outstanding(&self.run) {
+            assert!(!is_paused || !starts_something(&effect), "paused, but {effect:?}");
             let phase = |node: &NodeId| {
                 &self
                     .run
@@ -93,7 +102,12 @@ impl World {
     /// Performs outstanding effects until the run ends. In `fault_percent` of the steps something else happens: a crash, a
     /// cancel, passing time, a callback, or an invalid fact.
     pub fn run_to_end(&mut self, fault_percent: usize) {
-        self.feed(Fact::start());
+        self.run_from(Fact::start(), fault_percent);
+    }
+
+    /// The same, with this start.
+    pub fn run_from(&mut self, start: Fact, fault_percent: usize) {
+        self.feed(start);
         // Every node needs at most five attempts, a verdict, a guard, a duration and a tick.
         let mut budget = 100 + 20 * self.sketch.nodes.len();
         while !self.run.status().is_terminal() {
@@ -106,6 +120,11 @@ impl World {
                 .checked_sub(1)
                 .expect("a run ends within a bounded number of inputs");
             let effects = outstanding(&self.run);
+            if self.run.paused_at().is_some() && (effects.is_empty() || self.rng.chance(30)) {
+                self.feed(Fact::Resume { at: self.now });
+                self.feed(Fact::start()); // if it was paused before its start
+                continue;
+            }
             let some = self.rng.below(effects.len().max(1));
             match effects.get(some) {
                 Some(effect) => self.perform(effect.clone()),
@@ -283,8 +302,34 @@ impl World {
                 self.feed(Fact::Tick);
             }
             60..70 => self.answer_a_wait(),
+            70..75 => self.pause(),
+            75..80 => self.send_again(),
             _ => self.feed_invalid_facts(),
         }
+    }
+
+    /// Pauses the run. An attempt that was running ends while it is paused.
+    fn pause(&mut self) {
+        let running = outstanding(&self.run).into_iter();
+        let running: Vec<Effect> = running
+            .filter(|effect| matches!(effect, Effect::Execute { .. }))
+            .collect();
+        self.feed(Fact::Pause { at: self.now });
+        if let (false, Some(effect)) = (self.rng.chance(50), running.first()) {
+            self.perform(effect.clone());
+        }
+    }
+
+    /// Has a random request sent again, if its answer is awaited.
+    fn send_again(&mut self) {
+        let at = self.rng.below(self.sketch.nodes.len());
+        let attempt = self.open(at).map_or(1, |open| open.attempt);
+        let node = name(at).into();
+        self.feed(Fact::Resend {
+            node,
+            attempt,
+            at: self.now,
+        });
     }
 
     /// Feeds facts that do not match the state of a random node; they must have no effect.
@@ -316,6 +361,7 @@ impl World {
         });
         if let Phase::Open(open) = &phase
             && open.requested
+            && open.resending.is_none()
         {
             facts.push(Fact::Returned {
                 node: node.clone(),
@@ -371,6 +417,13 @@ impl World {
             let text = format!("{fact:?}");
             assert_eq!(self.feed(fact), [], "{text} at {phase:?}");
         }
+    }
+}
+
+fn starts_something(effect: &Effect) -> bool {
+    match effect {
+        Effect::Execute { .. } | Effect::StartItems { .. } | Effect::Judge { .. } | Effect::Guard { .. } => true,
+        Effect::Time { .. } | Effect::Collect { .. } | Effect::Abort { .. } | Effect::Wake { .. } => false,
     }
 }
 

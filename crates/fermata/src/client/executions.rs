@@ -1,7 +1,10 @@
-//! `fermata executions`: list runs, show one and its tree, follow one, cancel one.
+//! `fermata executions`: list runs, show one and its tree, follow one; cancel, pause, resume and repeat one; skip a node, send a
+//! request again.
 
 mod events;
 mod get;
+pub(super) mod operate;
+mod rerun;
 mod tree;
 
 use super::{Client, Connection, ago, print_json, text, took, watch};
@@ -24,12 +27,18 @@ Examples:
   fermata executions events 0199a7c2-…
   fermata executions watch 0199a7c2-… --timeout 5m
   fermata executions cancel 0199a7c2-… --reason 'ordered twice'
+  fermata executions rerun 0199a7c2-… --from charge --version latest --wait
+  fermata executions rerun 0199a7c2-… --failed --param charge.url=http://…
+  fermata executions pause 0199a7c2-…
+  fermata executions resume 0199a7c2-…
+  fermata executions skip 0199a7c2-… approve --reason 'approved by phone' --outputs '{\"outcome\": \"approve\"}'
+  fermata executions resend 0199a7c2-… charge
 
 An id may be shortened to at least 4 characters of its beginning or of its end. Executions of the same minute begin
 alike, so the end is usually the better choice.
 
-Exit codes: 0 done (watch: the run succeeded), 1 the server cannot be reached or refuses (watch: the run failed or was
-cancelled), 2 the call is wrong, 3 watch: --timeout was reached, 130 Ctrl-C (the run goes on).";
+Exit codes: 0 done (watch, rerun --wait: the run succeeded), 1 the server cannot be reached or refuses (watch, rerun --wait: the
+run failed or was cancelled), 2 the call is wrong, 3 --timeout was reached, 130 Ctrl-C (the run goes on).";
 
 /// The arguments of `fermata executions`.
 #[derive(Debug, Args)]
@@ -75,6 +84,47 @@ enum Command {
         #[arg(long)]
         reason: Option<String>,
     },
+    /// Repeat a run that has ended, as a new run: all of it, from a node on, or the nodes that failed.
+    Rerun(rerun::RerunArgs),
+    /// Pause a run: running actions finish, nothing new starts, its deadline runs on.
+    Pause {
+        /// The id of the run.
+        id: String,
+        /// The reason to record.
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Resume a run that is paused.
+    Resume {
+        /// The id of the run.
+        id: String,
+        /// The reason to record.
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Skip a node that waits, or waits for its next attempt: it succeeds with the given outputs.
+    Skip {
+        /// The id of the run.
+        id: String,
+        /// The node.
+        node: String,
+        /// Why; it is recorded in the journal and the audit trail.
+        #[arg(long)]
+        reason: String,
+        /// The outputs of the node, a JSON object; {} by default. Of a decision: {"outcome": "…"}.
+        #[arg(long, value_name = "JSON")]
+        outputs: Option<String>,
+    },
+    /// Send the request of a node again that waits for the answer of a service.
+    Resend {
+        /// The id of the run.
+        id: String,
+        /// The node.
+        node: String,
+        /// The reason to record.
+        #[arg(long)]
+        reason: Option<String>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -110,7 +160,30 @@ pub async fn executions(args: ExecutionsArgs) -> anyhow::Result<ExitCode> {
             let id = client.execution_id(&id).await?;
             return watch::watch(&client, &id, timeout, format).await;
         }
+        Command::Rerun(args) => return rerun::rerun(&client, args, format).await,
         Command::Cancel { id, reason } => cancel(&client, &client.execution_id(&id).await?, reason, format).await?,
+        Command::Pause { id, reason } => {
+            let id = client.execution_id(&id).await?;
+            let done = "is paused; actions that are running finish";
+            operate::pause(&client, &["executions", &id, "pause"], reason, done, format).await?;
+        }
+        Command::Resume { id, reason } => {
+            let id = client.execution_id(&id).await?;
+            operate::pause(&client, &["executions", &id, "resume"], reason, "goes on", format).await?;
+        }
+        Command::Skip {
+            id,
+            node,
+            reason,
+            outputs,
+        } => {
+            let outputs = outputs.as_deref().map(operate::outputs).transpose()?;
+            let id = client.execution_id(&id).await?;
+            operate::skip(&client, &id, &node, &reason, outputs, format).await?;
+        }
+        Command::Resend { id, node, reason } => {
+            operate::resend(&client, &client.execution_id(&id).await?, &node, reason, format).await?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -130,6 +203,7 @@ async fn list(client: &Client, args: ListArgs, format: Format) -> anyhow::Result
     let row = |run: &Value| {
         let why = match run["error"]["message"].as_str() {
             Some(message) => message.to_owned(),
+            None if run["pausedAt"].is_string() => format!("paused {}", ago(run, "pausedAt")),
             None => match get::waiting_for(run) {
                 waits if waits.is_empty() => text(run, "reason"),
                 waits => format!("waits for {waits}"),

@@ -3,7 +3,8 @@
 //! An execution may be named by the beginning or by the end of its id. Ids are UUIDv7: the beginning is a time, so all
 //! executions of one minute begin alike, and the end is random. A beginning is looked up among all executions (it is a
 //! range of creation times); an end only among the newest [`LARGEST_PAGE`]. A workflow may be named by the beginning of
-//! its id. An id that is given in full is never taken for a shortened one.
+//! its id. A trigger may be named by the beginning of its id, and one that a document declares by `WORKFLOW/NAME`. An id that is
+//! given in full is never taken for a shortened one.
 
 use super::{Client, ClientError, LARGEST_PAGE, ago, text};
 use crate::cli::Usage;
@@ -63,6 +64,58 @@ impl Client {
         let (mut items, _) = self.list(&["executions"], query, LARGEST_PAGE).await?;
         items.retain(|run| fits(&text(run, "id")));
         Ok(items)
+    }
+
+    /// The id of the trigger that `given` names.
+    pub(super) async fn trigger_id(&self, given: &str) -> anyhow::Result<String> {
+        if let Ok(id) = Uuid::parse_str(given) {
+            return Ok(id.to_string());
+        }
+        let part = given.to_ascii_lowercase();
+        let is_part = part.len() >= SHORTEST && part.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+        let (query, fits): (Vec<(&str, String)>, Box<dyn Fn(&Value) -> bool + Send>) = match given.rsplit_once('/') {
+            Some((workflow, name)) => {
+                let name = name.to_owned();
+                let query = vec![("workflowId", workflow.to_owned())];
+                (query, Box::new(move |trigger: &Value| text(trigger, "name") == name))
+            }
+            None if is_part => {
+                let fits = move |trigger: &Value| text(trigger, "id").starts_with(&part);
+                (Vec::new(), Box::new(fits))
+            }
+            None => {
+                return Err(Usage(format!(
+                    "`{given}` is not the id of a trigger: write the id, at least {SHORTEST} characters of its beginning, or \
+                     WORKFLOW/NAME of a declared trigger; `fermata triggers list` shows ids and names"
+                ))
+                .into());
+            }
+        };
+        let (mut found, _) = self.list(&["triggers"], &query, usize::MAX).await?;
+        found.retain(|trigger| fits(trigger));
+        match found.as_slice() {
+            [trigger] => Ok(text(trigger, "id")),
+            [] if given.contains('/') => Err(Usage(format!(
+                "no document declares the trigger `{given}`; `fermata triggers list` shows ids and names"
+            ))
+            .into()),
+            [] => Err(Usage(format!(
+                "no trigger has an id that begins with `{given}`; `fermata triggers list` shows ids"
+            ))
+            .into()),
+            several => {
+                let listed = several.iter().take(LISTED).map(|trigger| {
+                    let (id, kind) = (text(trigger, "id"), text(trigger, "triggerType"));
+                    format!("\n  {id}  {kind}  {}", text(trigger, "workflowId"))
+                });
+                Err(Usage(format!(
+                    "`{given}` could be any of these triggers; write more of the id:{}{}",
+                    listed.collect::<String>(),
+                    more(several.len())
+                ))
+                .into())
+            }
+        }
     }
 
     /// The id of the workflow that `given` names.

@@ -18,10 +18,12 @@ Examples:
   fermata triggers create ship --type event --set type=order.paid --condition 'payload.total > 100'
   fermata triggers preview --set every=15m --set jitter=1m        when it would fire, without saving it
   fermata triggers list --workflow order
+  fermata triggers get order/nightly                              a trigger that the document of order declares
   fermata triggers fire 5b2c… --input total=120
   fermata triggers deliveries 5b2c… --state filtered
   fermata triggers replay 5b2c… 0199a7c2-…
 
+An id may be shortened to at least 4 characters of its beginning. A trigger that a document declares may be named WORKFLOW/NAME.
 --set takes key=value (dots make objects), @file.json, or - for JSON on standard input. docs/triggers.md has the keys.
 
 Exit codes: 0 done, 1 the server cannot be reached or refuses, 2 the call is wrong.";
@@ -41,8 +43,8 @@ enum Command {
     List(ListArgs),
     /// Show a trigger: its configuration, its URL or its next fire times.
     Get {
-        /// The id of the trigger.
-        id: Uuid,
+        /// The id of the trigger, a beginning of it, or WORKFLOW/NAME.
+        id: String,
     },
     /// Create a trigger. The URL of a webhook is written to stdout and works at once.
     Create(CreateArgs),
@@ -50,28 +52,28 @@ enum Command {
     Update(UpdateArgs),
     /// Enable triggers.
     Enable {
-        /// The ids of triggers.
+        /// The ids of triggers, beginnings of them, or WORKFLOW/NAME.
         #[arg(required = true)]
-        ids: Vec<Uuid>,
+        ids: Vec<String>,
     },
     /// Disable triggers: they start nothing until they are enabled.
     Disable {
-        /// The ids of triggers.
+        /// The ids of triggers, beginnings of them, or WORKFLOW/NAME.
         #[arg(required = true)]
-        ids: Vec<Uuid>,
+        ids: Vec<String>,
     },
     /// Delete triggers.
     Delete {
-        /// The ids of triggers.
+        /// The ids of triggers, beginnings of them, or WORKFLOW/NAME.
         #[arg(required = true)]
-        ids: Vec<Uuid>,
+        ids: Vec<String>,
     },
     /// Start a run as if the trigger had fired.
     Fire(FireArgs),
     /// Give a webhook a new URL.
     Rotate {
-        /// The id of the trigger.
-        id: Uuid,
+        /// The id of the trigger, a beginning of it, or WORKFLOW/NAME.
+        id: String,
         /// How long the old URL is accepted, such as 24h; 0s for not at all.
         #[arg(long, value_name = "DURATION", default_value = "24h")]
         grace: String,
@@ -80,8 +82,8 @@ enum Command {
     Deliveries(DeliveriesArgs),
     /// Send deliveries again: each becomes a new occurrence.
     Replay {
-        /// The id of the trigger.
-        id: Uuid,
+        /// The id of the trigger, a beginning of it, or WORKFLOW/NAME.
+        id: String,
         /// The ids of deliveries.
         #[arg(required = true)]
         deliveries: Vec<Uuid>,
@@ -135,8 +137,8 @@ impl ConfigArgs {
 
 #[derive(Debug, Args)]
 struct UpdateArgs {
-    /// The id of the trigger.
-    id: Uuid,
+    /// The id of the trigger, a beginning of it, or WORKFLOW/NAME.
+    id: String,
     #[command(flatten)]
     config: ConfigArgs,
     /// JavaScript over `payload` and `request`; an empty text removes the condition.
@@ -146,8 +148,8 @@ struct UpdateArgs {
 
 #[derive(Debug, Args)]
 struct FireArgs {
-    /// The id of the trigger.
-    id: Uuid,
+    /// The id of the trigger, a beginning of it, or WORKFLOW/NAME.
+    id: String,
     /// The trigger of the run: key=value (dots make objects), @file.json, or - for JSON on standard input.
     #[arg(long, short, value_name = "KEY=VALUE")]
     input: Vec<String>,
@@ -158,8 +160,8 @@ struct FireArgs {
 
 #[derive(Debug, Args)]
 struct DeliveriesArgs {
-    /// The id of the trigger.
-    id: Uuid,
+    /// The id of the trigger, a beginning of it, or WORKFLOW/NAME.
+    id: String,
     /// Show this delivery with its payload and request.
     delivery: Option<Uuid>,
     /// Only deliveries in this state: pending, queued, started, filtered, refused or skipped.
@@ -188,7 +190,8 @@ pub async fn triggers(args: TriggersArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::List(args) => list(&client, args, format).await?,
         Command::Get { id } => {
-            let trigger = client.get(&["triggers", &id.to_string()], &[]).await?;
+            let id = client.trigger_id(&id).await?;
+            let trigger = client.get(&["triggers", &id], &[]).await?;
             show(&trigger, format);
         }
         Command::Create(args) => create(&client, args, format).await?,
@@ -196,8 +199,9 @@ pub async fn triggers(args: TriggersArgs) -> anyhow::Result<ExitCode> {
         Command::Enable { ids } => act(&client, &ids, "enable", "enabled", format).await?,
         Command::Disable { ids } => act(&client, &ids, "disable", "disabled", format).await?,
         Command::Delete { ids } => {
-            for id in ids {
-                client.delete(&["triggers", &id.to_string()]).await?;
+            for given in ids {
+                let id = client.trigger_id(&given).await?;
+                client.delete(&["triggers", &id]).await?;
                 match format {
                     Format::Json => print_json(&json!({ "id": id })),
                     Format::Table => cli::say(format_args!("deleted trigger {id}")),
@@ -206,7 +210,8 @@ pub async fn triggers(args: TriggersArgs) -> anyhow::Result<ExitCode> {
         }
         Command::Fire(args) => fire(&client, args, format).await?,
         Command::Rotate { id, grace } => {
-            let path = ["triggers", &id.to_string(), "rotate"];
+            let id = client.trigger_id(&id).await?;
+            let path = ["triggers", &id, "rotate"];
             let trigger = client.post(&path, Some(&json!({ "grace": grace }))).await?;
             match format {
                 Format::Json => print_json(&trigger),
@@ -219,14 +224,9 @@ pub async fn triggers(args: TriggersArgs) -> anyhow::Result<ExitCode> {
         }
         Command::Deliveries(args) => deliveries(&client, args, format).await?,
         Command::Replay { id, deliveries } => {
+            let id = client.trigger_id(&id).await?;
             for delivery in deliveries {
-                let path = [
-                    "triggers",
-                    &id.to_string(),
-                    "deliveries",
-                    &delivery.to_string(),
-                    "replay",
-                ];
+                let path = ["triggers", &id, "deliveries", &delivery.to_string(), "replay"];
                 occurred(&client.post(&path, None).await?, format);
             }
         }
@@ -344,14 +344,16 @@ async fn update(client: &Client, args: UpdateArgs, format: Format) -> anyhow::Re
     if body.as_object().is_some_and(|body| body.is_empty()) {
         return Err(Usage("name what to change: --set or --condition".to_owned()).into());
     }
-    let trigger = client.put(&["triggers", &args.id.to_string()], &body).await?;
+    let id = client.trigger_id(&args.id).await?;
+    let trigger = client.put(&["triggers", &id], &body).await?;
     show(&trigger, format);
     Ok(())
 }
 
-async fn act(client: &Client, ids: &[Uuid], verb: &str, done: &str, format: Format) -> anyhow::Result<()> {
-    for id in ids {
-        let trigger = client.post(&["triggers", &id.to_string(), verb], None).await?;
+async fn act(client: &Client, ids: &[String], verb: &str, done: &str, format: Format) -> anyhow::Result<()> {
+    for given in ids {
+        let id = client.trigger_id(given).await?;
+        let trigger = client.post(&["triggers", &id, verb], None).await?;
         match format {
             Format::Json => print_json(&trigger),
             Format::Table => cli::say(format_args!("{done} trigger {id}")),
@@ -362,7 +364,8 @@ async fn act(client: &Client, ids: &[Uuid], verb: &str, done: &str, format: Form
 
 async fn fire(client: &Client, args: FireArgs, format: Format) -> anyhow::Result<()> {
     let payload = input::value("--input", &args.input, &mut std::io::stdin().lock()).map_err(Usage)?;
-    let path = ["triggers", &args.id.to_string(), "fire"];
+    let id = client.trigger_id(&args.id).await?;
+    let path = ["triggers", &id, "fire"];
     let answer = client.post_once(&path, &payload, args.request_id.as_deref()).await?;
     occurred(&answer, format);
     Ok(())
@@ -392,7 +395,7 @@ fn occurred(answer: &Value, format: Format) {
 }
 
 async fn deliveries(client: &Client, args: DeliveriesArgs, format: Format) -> anyhow::Result<()> {
-    let id = args.id.to_string();
+    let id = client.trigger_id(&args.id).await?;
     if let Some(delivery) = args.delivery {
         let delivery = client
             .get(&["triggers", &id, "deliveries", &delivery.to_string()], &[])

@@ -1,9 +1,9 @@
 //! `fermata executions watch`: the steps of a run on a server, drawn as `fermata run` draws them.
 //!
-//! The server's events are the journal itself, so the lines show what was decided. The server is polled, less often
-//! while nothing happens, and only for events that were not read yet.
+//! The events come from the stream of the run: they are the journal itself, so the lines show what was decided. After a broken
+//! connection the stream continues, at any process, after the last journal row that was read.
 
-use super::{Client, ClientError, LARGEST_PAGE, text, workflows::document_of};
+use super::{Client, ClientError, LARGEST_PAGE, stream::Stream, text, workflows::document_of};
 use crate::{
     cli::{self, Format},
     duration,
@@ -17,8 +17,8 @@ use serde_json::Value;
 use std::{collections::HashMap, process::ExitCode, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How often the times of open steps are drawn again.
+const TICK: Duration = Duration::from_secs(1);
 
 /// Follows a run until its end.
 pub(super) async fn watch(
@@ -37,22 +37,34 @@ pub(super) async fn watch(
     let mut follower = Follower {
         client,
         id,
-        events: 0,
         actions: 0,
         timings: HashMap::new(),
     };
-    let mut pause = SHORTEST_PAUSE;
-    let run = loop {
-        let (run, events) = follower.changes().await?;
-        if let Some(progress) = &progress {
-            progress.replay(&events, &|node, attempt| {
-                follower.timings.get(&(node.clone(), attempt)).copied()
-            });
-            progress.tick();
-        }
-        let over = matches!(run["status"].as_str(), Some("Succeeded" | "Failed" | "Cancelled"));
-        if over && events.is_empty() {
-            break run;
+    let mut stream = Stream::new(client, &["executions", id, "stream"]);
+    loop {
+        let tick = (Instant::now() + TICK).min(deadline);
+        let message = tokio::select! {
+            message = stream.next() => Some(message?),
+            () = tokio::time::sleep_until(tick) => None,
+            signal = signals.next() => {
+                if let Some(progress) = &progress {
+                    progress.finish();
+                }
+                return Ok(signal.exit_code());
+            }
+        };
+        match message {
+            Some(message) if message.event == "end" => break,
+            Some(message) => {
+                if let Some(progress) = &progress {
+                    // If the server stops at this moment, the stream connects again, and these times are not shown.
+                    follower.times().await.or_else(ClientError::unless_passing)?;
+                    progress.replay(&events(&message.data), &|node, attempt| {
+                        follower.timings.get(&(node.clone(), attempt)).copied()
+                    });
+                }
+            }
+            None => progress.iter().for_each(Progress::tick),
         }
         if Instant::now() >= deadline {
             if let Some(progress) = &progress {
@@ -64,23 +76,8 @@ pub(super) async fn watch(
             ));
             return Ok(ExitCode::from(TIMED_OUT));
         }
-        pause = match events.is_empty() {
-            true => (pause * 2).min(LONGEST_PAUSE),
-            false => SHORTEST_PAUSE,
-        };
-        if over {
-            continue;
-        }
-        tokio::select! {
-            () = tokio::time::sleep_until((Instant::now() + pause).min(deadline)) => {}
-            signal = signals.next() => {
-                if let Some(progress) = &progress {
-                    progress.finish();
-                }
-                return Ok(signal.exit_code());
-            }
-        }
-    };
+    }
+    let run = client.get(&["executions", id], &[]).await?;
     if let Some(progress) = &progress {
         progress.finish();
     }
@@ -118,29 +115,22 @@ async fn steps(client: &Client, run: &Value) -> Steps {
     )
 }
 
+/// The events of a message: those of one journal row.
+fn events(data: &str) -> Vec<Event> {
+    let entries: Vec<Value> = serde_json::from_str(data).unwrap_or_default();
+    let event = |mut entry: Value| serde_json::from_value(entry["data"].take()).ok();
+    entries.into_iter().filter_map(event).collect()
+}
+
 struct Follower<'a> {
     client: &'a Client,
     id: &'a str,
-    /// The number of events and attempts that were read.
-    events: u64,
+    /// The number of attempts that were read.
     actions: u64,
     timings: HashMap<(NodeId, u32), Timing>,
 }
 
 impl Follower<'_> {
-    /// The run as it is now, and its new events.
-    async fn changes(&mut self) -> Result<(Value, Vec<Event>), ClientError> {
-        let run = self.window("events", self.events).await?;
-        let shown = run["events"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if !shown.is_empty() {
-            self.events += shown.len() as u64;
-            self.times().await?;
-        }
-        let event = |entry: &Value| serde_json::from_value(entry["data"].clone()).ok();
-        let events = shown.iter().filter_map(event).collect();
-        Ok((run, events))
-    }
-
     /// Reads the times of new attempts. Attempts are in the order of their ends.
     async fn times(&mut self) -> Result<(), ClientError> {
         loop {

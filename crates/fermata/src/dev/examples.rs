@@ -143,6 +143,9 @@ mod tests {
         let mut files = Vec::new();
         for path in crate::validate::in_folder(&folder).unwrap() {
             let file = path.strip_prefix(&folder).unwrap();
+            if file.starts_with("dry-run") {
+                continue; // its services do not exist, and it has files with mocks
+            }
             files.push(file.to_str().unwrap().to_owned());
         }
         let bundled: Vec<&str> = EXAMPLES.iter().map(|example| example.file).collect();

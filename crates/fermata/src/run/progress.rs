@@ -237,6 +237,16 @@ impl Screen {
         self.steps.note(event);
         match event {
             Event::Finished {
+                node,
+                skipped: Some(skipped),
+                ..
+            } => {
+                self.settle(node);
+                let by = skipped.by.as_ref().map_or(String::new(), |by| format!("by {by}: "));
+                let why = clean(&format!("{by}{}", skipped.reason));
+                Some(self.line(YELLOW, "↷ skipped", node, None, &why))
+            }
+            Event::Finished {
                 node, attempt, outcome, ..
             } => {
                 self.settle(node);
@@ -330,7 +340,15 @@ impl Screen {
                 self.activate(node, "waiting", what.to_owned(), *until);
                 (!self.live).then(|| self.line(CYAN, "⏸ waiting", node, None, what))
             }
+            Event::Paused { .. } => Some("⏸ paused: nothing new starts until the run is resumed".to_owned()),
+            Event::Resumed { .. } => Some("▶ resumed".to_owned()),
+            Event::Resent { node, failure, .. } => Some(match failure {
+                None => self.line(CYAN, "⟳ sent again", node, None, ""),
+                Some(failure) => self.line(YELLOW, "! not resent", node, None, &reason(failure)),
+            }),
             Event::Started { .. }
+            | Event::Reused(_)
+            | Event::Resending { .. }
             | Event::Began { .. }
             | Event::Answered { .. }
             | Event::Stopping { .. }

@@ -107,9 +107,12 @@ fn check_triggers(triggers: &Value, workflows: u64) {
         "/webhooks/ratio",
         "/webhooks/p99Ms",
         "/schedules/createdPerSecond",
-        "/schedules/p50Ms",
-        "/schedules/p99Ms",
-        "/schedules/maxMs",
+        "/schedules/firing/p50Ms",
+        "/schedules/firing/p99Ms",
+        "/schedules/firing/maxMs",
+        "/schedules/start/p50Ms",
+        "/schedules/start/p99Ms",
+        "/schedules/start/maxMs",
     ] {
         let number = triggers.pointer(pointer).and_then(|value| value.as_f64());
         assert!(number.is_some_and(|number| number > 0.0), "{pointer}: {triggers:#}");

@@ -56,6 +56,7 @@ async fn fill(home: &Home) {
         flow: None,
         fields: Vec::new(),
         local_start: None,
+        rerun: None,
     };
     for part in 0..RUNS / 500 {
         let added = (0..500).map(|number| store.enqueue(run(part * 500 + number)));

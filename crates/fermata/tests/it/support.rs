@@ -317,6 +317,13 @@ impl Server {
         *self = Server::launch(self.arguments.clone(), self.environment.clone(), self.home.clone());
     }
 
+    /// The same, at this address. Its arguments must have `--listen`.
+    pub fn restart_at(&mut self, address: &str) {
+        let listen = self.arguments.iter().position(|argument| argument == "--listen");
+        self.arguments[listen.expect("an address to listen on") + 1] = address.to_owned();
+        self.restart();
+    }
+
     /// GETs a path; status and JSON.
     pub async fn get(&self, path: &str) -> (u16, Value) {
         answer(self.client.get(format!("{}{path}", self.url))).await

@@ -313,6 +313,34 @@ async fn triggers_are_managed_from_the_command_line() {
     );
     let updated = call(&["update", &id, "--condition", "", "--json"]).json();
     assert!(updated.get("activationCondition").is_none(), "{updated}");
+    // Ids may be shortened, and a declared trigger has the name of its workflow and its own.
+    let short = call(&["get", &id[..8], "--json"]).json();
+    assert_eq!(short["id"], id.as_str());
+    let none = call(&["get", if id.starts_with("ffff") { "0000" } else { "ffff" }]);
+    assert_eq!(none.code, Some(2), "{none:?}");
+    assert!(
+        none.stderr.contains("no trigger has an id that begins with"),
+        "{none:?}"
+    );
+    assert_eq!(call(&["get", "x"]).code, Some(2));
+    server
+        .publish(&workflow("other", json!([{ "name": "hand", "type": "manual" }])))
+        .await;
+    let declared = call(&["get", "other/hand", "--json"]).json();
+    assert_eq!(
+        (&declared["name"], &declared["workflowId"]),
+        (&json!("hand"), &json!("other"))
+    );
+    let disabled = call(&["disable", "other/hand", "--json"]).json();
+    assert_eq!(
+        (&disabled["id"], &disabled["isEnabled"]),
+        (&declared["id"], &json!(false))
+    );
+    let unknown = call(&["get", "other/foot"]);
+    assert!(
+        unknown.code == Some(2) && unknown.stderr.contains("no document declares"),
+        "{unknown:?}"
+    );
     for (command, code) in [("disable", 0), ("enable", 0), ("delete", 0), ("get", 1)] {
         assert_eq!(call(&[command, &id]).code, Some(code), "{command}");
     }

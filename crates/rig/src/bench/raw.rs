@@ -94,6 +94,7 @@ fn new_run_of(record: &RunRecord, first: &[Event]) -> NewRun {
         parent: None,
         created_at: record.created_at,
         flow: None,
+        rerun: None,
         fields: Vec::new(),
         local_start: Some(LocalStart {
             runner: RunnerId(Uuid::nil()),
@@ -120,6 +121,7 @@ fn commit_of(record: &RunRecord, actions: &[Attempt], seq: u32, events: &[Event]
         error: action.error.clone(),
         started_at: action.started_at,
         ended_at: action.ended_at,
+        reused_from: None,
     });
     let ended = events.iter().any(|event| matches!(event, Event::Ended { .. }));
     RunCommit {

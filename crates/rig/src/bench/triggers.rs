@@ -3,8 +3,9 @@
 //! Webhooks and plain starts are requests to the engine of this process, with the same payload, for the same workflow of three steps
 //! that do nothing. Both wait for the end of each run in the same way.
 //!
-//! Of all schedules, some have the same fire time and the others are due at least an hour later. The lateness of a run is the time from
-//! its fire time to its first step, which begins after the start of the run is stored. It includes firing, the delivery and the disk.
+//! Of all schedules, some have the same fire time and the others are due at least an hour later. Measured are the lateness of firing, from
+//! the fire time to the moment when the occurrence is durable, and the lateness of the run, to its first step, which begins after the
+//! start of the run is stored.
 //!
 //! What must stay true: the workflow of the schedules is a new one in each measurement, so schedules that an earlier one left in a
 //! database are not counted.
@@ -23,7 +24,7 @@ use fermata_core::{Event, NodeId, RunId, Status, Timestamp};
 use fermata_runtime::{
     Engine, Observer, Request, Settings,
     clock::{Clock, SystemClock},
-    triggers::{NewTrigger, Received, Trigger, TriggerType, WebhookRequest},
+    triggers::{NewTrigger, Received, Trigger, TriggerDelivery, TriggerType, WebhookRequest},
 };
 use fermata_store::{Store, runs::Attempt};
 use serde::Serialize;
@@ -81,23 +82,43 @@ struct Schedules {
     created_per_second: f64,
     /// How many of their runs succeeded.
     succeeded: usize,
+    /// Until the occurrence is durable.
+    firing: Lateness,
+    /// Until the first step of the run.
+    start: Lateness,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Lateness {
     #[serde(flatten)]
-    lateness: Latency,
+    latency: Latency,
     max_ms: f64,
+}
+
+impl Lateness {
+    fn of(late: &mut [Duration]) -> Lateness {
+        Lateness {
+            max_ms: late.iter().max().map_or(0.0, |late| late.as_micros() as f64 / 1000.0),
+            latency: Latency::of(late),
+        }
+    }
 }
 
 /// Measures both on an engine of its own, and closes the store.
 pub(super) async fn measure(store: Arc<dyn Store>, options: &Options) -> anyhow::Result<Triggered> {
     let (sender, begun) = mpsc::unbounded_channel();
     let name = format!("bench-scheduled-{}", Uuid::new_v4());
+    let (fired, firings) = mpsc::unbounded_channel();
     let observer = Arc::new(Beginnings {
         store: store.clone(),
         node: NodeId::from(name.as_str()),
         begun: sender,
+        fired,
     });
     let bench = Bench::on(store, Settings::default(), Some(observer))?;
     let webhooks = webhooks(&bench, options).await?;
-    let schedules = schedules(&bench, &name, begun, options).await?;
+    let schedules = schedules(&bench, &name, Seen { begun, firings }, options).await?;
     bench.close().await?;
     Ok(Triggered { webhooks, schedules })
 }
@@ -183,10 +204,11 @@ async fn succeeded(engine: &Engine, run: RunId) -> anyhow::Result<()> {
 async fn schedules(
     bench: &Bench,
     name: &str,
-    mut begun: UnboundedReceiver<(RunId, Timestamp)>,
+    Seen { mut begun, mut firings }: Seen,
     options: &Options,
 ) -> anyhow::Result<Schedules> {
-    let count = options.workflows.max(1).saturating_mul(5).min(MOST_SCHEDULES);
+    let usual = options.workflows.max(1).saturating_mul(5).min(MOST_SCHEDULES);
+    let count = options.schedules.unwrap_or(usual).max(2);
     let due = (count / 10).clamp(1, MOST_DUE);
     let others = count - due;
     options.report_progress(&format!("{count} schedules, of which {due} fire in the same second"));
@@ -215,21 +237,27 @@ async fn schedules(
         now(bench.store()) < fire_time,
         "{due} schedules cannot be created within {LEAD:?} here; take fewer --workflows"
     );
-    let mut late = Vec::with_capacity(due);
+    let late = |run: RunId, at: Timestamp| {
+        ensure!(at >= fire_time, "run {run} began before its fire time");
+        Ok(Duration::from_micros(at.micros_since(fire_time)))
+    };
+    let (mut starts, mut fired) = (Vec::with_capacity(due), Vec::with_capacity(due));
     let mut runs = HashSet::with_capacity(due);
     for (run, at) in first(&mut begun, due, LEAD + PATIENCE).await? {
-        ensure!(at >= fire_time, "run {run} began before its fire time");
-        late.push(Duration::from_micros(at.micros_since(fire_time)));
+        starts.push(late(run, at)?);
         succeeded(&bench.engine, run).await?;
         runs.insert(run);
+    }
+    for (run, at) in first(&mut firings, due, PATIENCE).await? {
+        fired.push(late(run, at)?);
     }
     Ok(Schedules {
         schedules: count,
         due,
         created_per_second: rounded(created.per_second()),
         succeeded: runs.len(),
-        max_ms: late.iter().max().map_or(0.0, |late| late.as_micros() as f64 / 1000.0),
-        lateness: Latency::of(&mut late),
+        firing: Lateness::of(&mut fired),
+        start: Lateness::of(&mut starts),
     })
 }
 
@@ -306,11 +334,18 @@ async fn first(
     Ok(all)
 }
 
-/// Reports when runs begin their node `node`.
+/// What the observer reports: runs, and when.
+struct Seen {
+    begun: UnboundedReceiver<(RunId, Timestamp)>,
+    firings: UnboundedReceiver<(RunId, Timestamp)>,
+}
+
+/// Reports when occurrences are durable, and when runs begin their node `node`.
 struct Beginnings {
     store: Arc<dyn Store>,
     node: NodeId,
     begun: UnboundedSender<(RunId, Timestamp)>,
+    fired: UnboundedSender<(RunId, Timestamp)>,
 }
 
 impl Observer for Beginnings {
@@ -319,6 +354,10 @@ impl Observer for Beginnings {
             // Nothing receives it after an error of the measurement.
             let _ = self.begun.send((run, now(&self.store)));
         }
+    }
+
+    fn fired(&self, delivery: &TriggerDelivery) {
+        let _ = self.fired.send((delivery.run, now(&self.store)));
     }
 
     fn committed(&self, _: RunId, _: &[Event], _: &[Attempt]) {}

@@ -45,6 +45,10 @@ impl TypedAction for Echo {
         true
     }
 
+    fn has_effects(&self) -> bool {
+        false
+    }
+
     async fn run(&self, parameters: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failed> {
         Ok(parameters.into())
     }
@@ -74,6 +78,10 @@ impl TypedAction for Delay {
             "Pauses durably for the given time. A long pause uses no memory.",
             &["time"],
         )
+    }
+
+    fn has_effects(&self) -> bool {
+        false
     }
 
     async fn run(&self, _: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failed> {
@@ -111,6 +119,10 @@ impl TypedAction for Fail {
 
     fn takes_secrets(&self) -> bool {
         true
+    }
+
+    fn has_effects(&self) -> bool {
+        false
     }
 
     async fn run(&self, parameters: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failed> {
@@ -184,6 +196,10 @@ impl TypedAction for SometimesFails {
         true
     }
 
+    fn has_effects(&self) -> bool {
+        false
+    }
+
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {
         let mut hasher = DefaultHasher::new(); // its keys are fixed, so the result is the same in every process
         (parameters.seed, call.attempt).hash(&mut hasher);
@@ -236,6 +252,10 @@ impl TypedAction for Approval {
             "Asks a person, and waits for the answer. The request is in the inbox.",
             &["approval", "human"],
         )
+    }
+
+    fn has_effects(&self) -> bool {
+        false
     }
 
     async fn run(&self, parameters: Self::Parameters, _: Call) -> Result<Done<Self::Outputs>, Failed> {

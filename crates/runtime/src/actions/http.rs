@@ -184,10 +184,12 @@ fn get() -> String {
 #[serde(rename_all = "camelCase")]
 pub struct HttpOutputs {
     /// The status code.
+    #[schemars(extend("examples" = [200]))]
     pub status: u16,
     /// The response's headers, names in lower case.
     pub headers: Map<String, Value>,
     /// The body: a value if it was read as JSON, else text.
+    #[schemars(extend("examples" = [{}]))]
     pub body: Value,
     /// Why the body is text although its media type is JSON. Expressions that read members of such a body fail.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -58,6 +58,15 @@ impl Registry {
         self
     }
 
+    /// The same names with other actions.
+    #[must_use]
+    pub fn map(self, other: impl Fn(Arc<dyn Action>) -> Arc<dyn Action>) -> Self {
+        let actions = self.actions.into_iter().map(|(id, action)| (id, other(action)));
+        Registry {
+            actions: actions.collect(),
+        }
+    }
+
     /// The action called `id`.
     pub fn get(&self, id: &str) -> Option<&Arc<dyn Action>> {
         self.actions.get(id)

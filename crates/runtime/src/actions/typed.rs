@@ -47,6 +47,11 @@ pub trait TypedAction: Send + Sync + 'static {
         false
     }
 
+    /// Whether a call can change anything outside the run, or depends on anything outside.
+    fn has_effects(&self) -> bool {
+        true
+    }
+
     /// Executes it once.
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed>;
 }
@@ -98,6 +103,10 @@ impl<A: TypedAction> TypedAction for Arc<A> {
         A::sends_http(self, parameters)
     }
 
+    fn has_effects(&self) -> bool {
+        A::has_effects(self)
+    }
+
     async fn run(&self, parameters: Self::Parameters, call: Call) -> Result<Done<Self::Outputs>, Failed> {
         A::run(self, parameters, call).await
     }
@@ -118,6 +127,17 @@ impl<A: TypedAction> Typed<A> {
             ..action.describe()
         };
         Typed { action, info }
+    }
+
+    fn parse(&self, parameters: Value) -> Result<A::Parameters, Failure> {
+        let refuse = |what: String| {
+            let message = format!("the parameters of {} are invalid: {what}", self.info.id);
+            Failure::permanent(code::INVALID_PARAMETERS, message)
+        };
+        let parameters: A::Parameters =
+            serde_json::from_value(parameters).map_err(|error| refuse(error.to_string()))?;
+        self.action.validate(&parameters).map_err(refuse)?;
+        Ok(parameters)
     }
 }
 
@@ -150,14 +170,16 @@ impl<A: TypedAction> Action for Typed<A> {
         self.action.sends_http(parameters)
     }
 
+    fn has_effects(&self) -> bool {
+        self.action.has_effects()
+    }
+
+    fn check(&self, parameters: &Value) -> Result<(), Failure> {
+        self.parse(parameters.clone()).map(drop)
+    }
+
     async fn run(&self, parameters: Value, call: Call) -> Result<Success, Failed> {
-        let refuse = |what: String| {
-            let message = format!("the parameters of {} are invalid: {what}", self.info.id);
-            Failure::permanent(code::INVALID_PARAMETERS, message)
-        };
-        let parameters: A::Parameters =
-            serde_json::from_value(parameters).map_err(|error| refuse(error.to_string()))?;
-        self.action.validate(&parameters).map_err(refuse)?;
+        let parameters = self.parse(parameters)?;
         let done = self.action.run(parameters, call).await?;
         let outputs = serde_json::to_value(done.outputs).map_err(|error| {
             Failure::permanent(

@@ -174,7 +174,7 @@ impl Driver {
             self.attempts.keep_signal(ix, attempt, call.cancelled.clone());
         }
         let limit = Limit::of(policies.timeout_ms, self.run.deadline());
-        let halt = self.stopping.halt.clone();
+        let (halt, paused) = (self.stopping.halt.clone(), self.stopping.paused.clone());
         let action_type = node.kind.action_type().to_owned();
         let (shared, plan) = (self.shared.clone(), self.compiled.plan.clone());
         let (tenant, priority, epoch) = (self.meta.tenant.clone(), self.meta.priority, self.meta.epoch);
@@ -191,6 +191,7 @@ impl Driver {
                 Rendering::Later(rendering) => tokio::select! {
                     biased;
                     () = call.cancelled.cancelled() => return report,
+                    () = paused.cancelled() => return report,
                     rendered = rendering => rendered,
                 },
             };
@@ -220,6 +221,7 @@ impl Driver {
                 Some(most) => tokio::select! {
                     biased;
                     () = call.cancelled.cancelled() => return report,
+                    () = paused.cancelled() => return report,
                     () = shared.shutdown.stopping.cancelled() => return report,
                     place = shared.http_places.take(&tenant, most, call.run, &call.node) => Some(place),
                 },
@@ -229,6 +231,7 @@ impl Driver {
                 None => tokio::select! {
                     biased;
                     () = call.cancelled.cancelled() => return report,
+                    () = paused.cancelled() => return report,
                     () = shared.shutdown.stopping.cancelled() => return report, // the runner that claims the run next starts it
                     slot = shared.admission.action_slots.take(call.run, behalf) => slot,
                 },
@@ -238,12 +241,13 @@ impl Driver {
                 tokio::select! {
                     biased;
                     () = call.cancelled.cancelled() => return report,
+                    () = paused.cancelled() => return report,
                     () = shared.shutdown.stopping.cancelled() => return report,
                     () = shared.admission.lease_gate.opens() => {}
                 }
             }
             // The run may have been stopped, or its request answered, since the attempt was scheduled.
-            if call.cancelled.is_cancelled() || shared.shutdown.is_stopping() {
+            if call.cancelled.is_cancelled() || paused.is_cancelled() || shared.shutdown.is_stopping() {
                 return report;
             }
             if shared.held.is_lost(call.run, epoch) {
@@ -339,7 +343,7 @@ impl Driver {
     /// Waits for a slot, before the start of the attempt is recorded and its parameters are rendered.
     fn queue_for_slot(&mut self, ix: NodeIx, attempt: u32) {
         let (shared, plan) = (self.shared.clone(), self.compiled.plan.clone());
-        let no_new = self.stopping.no_new.clone();
+        let (no_new, paused) = (self.stopping.no_new.clone(), self.stopping.paused.clone());
         let (tenant, priority, run) = (self.meta.tenant.clone(), self.meta.priority, self.meta.id);
         let wait = async move {
             let behalf = Behalf {
@@ -350,6 +354,7 @@ impl Driver {
             let slot = tokio::select! {
                 biased;
                 () = no_new.cancelled() => None,
+                () = paused.cancelled() => None,
                 () = shared.shutdown.stopping.cancelled() => None,
                 slot = shared.admission.action_slots.take(run, behalf) => Some(slot),
             };
@@ -394,7 +399,9 @@ impl Driver {
             let waits = waits.map_err(|error| self.read_failed(&error, step))?;
             let waits = waits.iter().filter(|wait| is_wait(&self.compiled.plan, &wait.node));
             let tokens = waits.map(|wait| (&wait.node, wait.token.as_str()));
-            self.payloads.learn_waits(tokens, &self.shared.settings.public_url);
+            let reused = self.meta.reused.as_deref();
+            self.payloads
+                .learn_waits(tokens, reused, &self.shared.settings.public_url);
         }
         let mut missing = self.payloads.missing(&self.run, needs, sees);
         if !needs.state.is_none() && self.read_cached_state(missing.len(), step).await? {

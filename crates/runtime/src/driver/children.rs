@@ -6,7 +6,7 @@ use super::{
     step::Step,
 };
 use crate::engine::child_request_id;
-use fermata_core::{Failure, NodeIx, Phase, Ranges, Status, Timestamp, code};
+use fermata_core::{Failure, NodeIx, Phase, Ranges, RunId, Status, Timestamp, code};
 use fermata_store::children::{EndedChild, NodeAttempt};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,6 +112,14 @@ impl Driver {
     }
 }
 
+/// The output of a node whose child has succeeded with these outputs.
+pub(crate) fn output_of_child(child: RunId, outputs: Value, merges: bool) -> Value {
+    match merges {
+        true => outputs,
+        false => json!({ "executionId": child.to_string(), "outputs": outputs }),
+    }
+}
+
 /// The output of a node whose child has ended, or its failure.
 pub(super) fn result_of(child: &EndedChild, merges: bool) -> Result<Value, Failure> {
     let parse = |text: &Option<String>| -> Value {
@@ -123,10 +131,7 @@ pub(super) fn result_of(child: &EndedChild, merges: bool) -> Result<Value, Failu
         let outputs = Some(parse(&child.outputs))
             .filter(Value::is_object)
             .unwrap_or_else(|| json!({}));
-        return Ok(match merges {
-            true => outputs,
-            false => json!({ "executionId": child.run.to_string(), "outputs": outputs }),
-        });
+        return Ok(output_of_child(child.run, outputs, merges));
     }
     let error = parse(&child.error);
     let (usual, how) = match child.status {

@@ -4,6 +4,7 @@ use super::{
     Driver, Incoming, Report, StepError,
     step::{Step, to_text},
 };
+use crate::stats::CountedRun;
 use crate::{
     compiled::Needs,
     engine::Ended,
@@ -246,7 +247,10 @@ impl Driver {
     pub(super) fn failure(&self) -> Option<(&Failure, Option<&NodeId>)> {
         match self.run.stop() {
             Some(stop) => Some((stop.failure.as_ref()?, stop.node.as_ref())),
-            None if self.run.status() == Status::Failed => self.first_failure(),
+            None if self.run.status() == Status::Failed => match self.run.kept_failure() {
+                Some(kept) => Some((&kept.failure, Some(&kept.node))),
+                None => self.first_failure(),
+            },
             None => None,
         }
     }
@@ -279,8 +283,8 @@ impl Driver {
         failures.next()
     }
 
-    /// Counts and logs the end of the run, now that it is durable, and notifies the waiters.
-    pub(super) fn notify_end(&self, ended: Ended) {
+    /// Counts and logs the end of the run, now that it is durable.
+    pub(super) fn count_end(&self, ended: &Ended) {
         let took = match (self.run.started_at(), self.run.end()) {
             (Some(started_at), Some(end)) => between(started_at, end.at),
             _ => Duration::ZERO,
@@ -288,8 +292,24 @@ impl Driver {
         let reason = FailureReason::of(ended.status, ended.reason.as_deref());
         let metrics = &self.shared.metrics;
         metrics.run_ended(&self.compiled.metrics, ended.status, reason, took);
-        self.log_end(&ended, took);
-        self.shared.waiters.notify(self.meta.id, ended);
+        let now = self.shared.clock.now();
+        let numbers = &self.shared.numbers;
+        numbers.ended(&self.counted(), now, ended.status, took);
+        self.log_end(ended, took);
+    }
+
+    /// Counts the start of the run, now that it is durable.
+    pub(super) fn count_start(&self) {
+        let now = self.shared.clock.now();
+        self.shared.numbers.started(&self.counted(), now);
+    }
+
+    fn counted(&self) -> CountedRun<'_> {
+        CountedRun {
+            workflow_uid: self.meta.workflow_uid,
+            workflow: &self.compiled.plan.workflow,
+            tenant: &self.meta.tenant,
+        }
     }
 
     /// The names of the properties are those of the DataWorkflows specification (§14.1). The reason of a cancel is what the

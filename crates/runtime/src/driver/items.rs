@@ -80,6 +80,11 @@ impl ItemRuns {
         std::mem::take(&mut self.complete)
     }
 
+    /// Forgets which children may have to start, because the run is paused.
+    pub fn forget_touched(&mut self) {
+        self.touched.clear();
+    }
+
     pub fn any_to_start(&self) -> bool {
         !self.touched.is_empty()
     }
@@ -137,7 +142,8 @@ impl Driver {
             None => None,
         };
         let list = items.and_then(|items| {
-            let items = self.checked_items(ix, without_secrets(items)?)?;
+            let most = self.each(ix).map_or(0, |each| each.max_items);
+            let items = checked_items(most, without_secrets(items)?)?;
             let parameters: SubworkflowParameters = serde_json::from_value(without_secrets(parameters?)?)
                 .map_err(|error| Failure::permanent(code::INVALID_PARAMETERS, error.to_string()))?;
             let version = parameters.version()?;
@@ -165,28 +171,6 @@ impl Driver {
             self.children.items.lists.insert(ix, list.clone());
         }
         Ok(list)
-    }
-
-    fn checked_items(&self, ix: NodeIx, items: Value) -> Result<Vec<Value>, Failure> {
-        let most = self.each(ix).map_or(0, |each| each.max_items);
-        let wrong = |message: String| Err(Failure::permanent(code::INVALID_PARAMETERS, message));
-        match items {
-            Value::Array(items) if items.len() > most as usize => wrong(format!(
-                "`forEach` has {} items; at most {most} are allowed (subworkflows.max_items when the workflow was published)",
-                items.len()
-            )),
-            Value::Array(items) => Ok(items),
-            other => {
-                let what = match other {
-                    Value::Null => "null",
-                    Value::Bool(_) => "a boolean",
-                    Value::Number(_) => "a number",
-                    Value::String(_) => "a text",
-                    Value::Array(_) | Value::Object(_) => "an object",
-                };
-                wrong(format!("`forEach` must be a list, but it is {what}"))
-            }
-        }
     }
 
     /// Starts the next children of items. Returns what came of it.
@@ -299,13 +283,7 @@ impl Driver {
             .each(ix)
             .is_some_and(|each| each.on_item_failure == OnItemFailure::Fail);
         let first = failures.iter().min_by_key(|failed| failed.item);
-        let failure = first.map(|failed| Failure {
-            retriable: failed.failure.retriable,
-            ..Failure::permanent(
-                failed.failure.code.clone(),
-                format!("item {}: {}", failed.item, failed.failure.message),
-            )
-        });
+        let failure = first.map(|failed| item_failure(failed.item, &failed.failure));
         if fails && failure.is_some() {
             self.recall_sent(ix, attempt, step).await?;
             self.cancel_child(ix, attempt, step).await?;
@@ -382,15 +360,51 @@ impl Driver {
                     *output = output_of(&child);
                 }
             }
-            match merges {
-                true => Value::Object(Map::from_iter([(name, Value::Array(outputs))])),
-                false => json!({ "outputs": outputs, "count": items.count, "failed": items.failed.len() }),
-            }
+            outputs_of_items(&name, outputs, items.failed.len(), merges)
         };
         let output = self.shared.offload.run(bytes, assemble).await;
         self.children.items.lists.remove(&ix);
         self.children.items.started.remove(&ix);
         self.answered(ix, attempt, Ok(output), None, step).await.map(Some)
+    }
+}
+
+/// The items of a rendered list with at most this many.
+pub(crate) fn checked_items(most: u32, items: Value) -> Result<Vec<Value>, Failure> {
+    let wrong = |message: String| Err(Failure::permanent(code::INVALID_PARAMETERS, message));
+    match items {
+        Value::Array(items) if items.len() > most as usize => wrong(format!(
+            "`forEach` has {} items; at most {most} are allowed (subworkflows.max_items when the workflow was published)",
+            items.len()
+        )),
+        Value::Array(items) => Ok(items),
+        other => {
+            let what = match other {
+                Value::Null => "null",
+                Value::Bool(_) => "a boolean",
+                Value::Number(_) => "a number",
+                Value::String(_) => "a text",
+                Value::Array(_) | Value::Object(_) => "an object",
+            };
+            wrong(format!("`forEach` must be a list, but it is {what}"))
+        }
+    }
+}
+
+/// The failure of a node one of whose items failed.
+pub(crate) fn item_failure(item: u32, failure: &Failure) -> Failure {
+    Failure {
+        retriable: failure.retriable,
+        ..Failure::permanent(failure.code.clone(), format!("item {item}: {}", failure.message))
+    }
+}
+
+/// The output of a node with one child for each item.
+pub(crate) fn outputs_of_items(node: &str, outputs: Vec<Value>, failed: u32, merges: bool) -> Value {
+    let count = outputs.len();
+    match merges {
+        true => Value::Object(Map::from_iter([(node.to_owned(), Value::Array(outputs))])),
+        false => json!({ "outputs": outputs, "count": count, "failed": failed }),
     }
 }
 
@@ -420,7 +434,7 @@ fn output_of(child: &EndedChild) -> Value {
 }
 
 /// The entry of an item whose child did not succeed, like the entry of a failed node.
-fn failed_item(code: &str, message: &str, child: Option<&EndedChild>) -> Value {
+pub(crate) fn failed_item(code: &str, message: &str, child: Option<&EndedChild>) -> Value {
     let mut entry = json!({ "error": { "code": code, "message": message }, "status": "failed" });
     if let Some(child) = child {
         entry["executionId"] = json!(child.run.to_string());

@@ -1,4 +1,4 @@
-//! The messages of a held run: callbacks and cancels.
+//! The messages of a held run: callbacks, cancels and other commands.
 
 use super::{Driver, Incoming, StepError, step::Step};
 use crate::wait_rows::takes_answer;
@@ -60,6 +60,14 @@ impl Driver {
                 self.messages.cancelled = true;
                 Some(Fact::Cancel { reason })
             }
+            RunMessage::Pause => Some(Fact::Pause { at: message.at }),
+            RunMessage::Resume => Some(Fact::Resume { at: message.at }),
+            RunMessage::Skip(command) => self.take_skip(command, step).await?,
+            RunMessage::Resend { node, attempt } => Some(Fact::Resend {
+                node,
+                attempt,
+                at: message.at,
+            }),
             RunMessage::ChildrenEnded => {
                 self.children.read_again = true;
                 self.take_ended_children(step).await?;

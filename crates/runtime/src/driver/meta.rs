@@ -6,7 +6,7 @@ use crate::{
     trace::RunTrace,
     triggers::chain_depth,
 };
-use fermata_core::{Plan, RunId};
+use fermata_core::{Plan, Reused, RunId};
 use fermata_store::runs::{NewRun, Principal, StoredRun};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -34,6 +34,8 @@ pub(crate) struct Meta {
     pub archived: bool,
     /// How many events led to it.
     pub chain_depth: u32,
+    /// What it keeps of the run that it repeats.
+    pub reused: Option<Box<Reused>>,
 }
 
 impl Meta {
@@ -61,6 +63,7 @@ impl Meta {
                 .map(|parent| parent.run),
             archived: false,
             chain_depth: depth_of(new.request.as_deref()),
+            reused: None,
         }
     }
 
@@ -81,6 +84,7 @@ impl Meta {
             awaited_by: stored.parent.filter(|_| stored.parent_waits),
             archived,
             chain_depth: depth_of(stored.request.as_deref()),
+            reused: None,
         }
     }
 }

@@ -204,6 +204,9 @@ impl Driver {
 
     /// The same for all requests that time out now. Their child runs are cancelled.
     pub(super) async fn recall_timed_out(&mut self, step: &Step) -> Result<(), StepError> {
+        if self.run.paused_at().is_some() {
+            return Ok(()); // they time out when the run is resumed
+        }
         let due = self.run.active().filter_map(|ix| match &self.run.node(ix).phase {
             Phase::Open(open) if open.requested && open.until.is_some_and(|until| until <= step.at) => {
                 Some((ix, open.attempt))

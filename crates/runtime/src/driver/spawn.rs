@@ -39,6 +39,7 @@ impl Driver {
                         if let Some(first) = &new.local_start {
                             shared.emit(self.spans(first.started_at, &first.events, &[]));
                         }
+                        self.count_start();
                         drop((new, memory));
                         if self.still_holds(gaps).await {
                             self.drive_guarded().await;

@@ -6,7 +6,8 @@ use crate::{
     wait_rows::{takes_answer, wait_changes, wait_tokens},
 };
 use fermata_core::{
-    Effect, Event, Fact, Input, Kind, NodeId, NodeIx, Outcome, Output, Ranges, RunId, Timestamp, advance, conductor,
+    Effect, Event, Fact, Input, Kind, NodeId, NodeIx, Outcome, Output, Ranges, RunId, Status, Timestamp, advance,
+    conductor,
 };
 use fermata_store::runs::{Attempt, AttemptStatus, Link, WaitChange};
 use serde_json::{Value, json};
@@ -84,6 +85,7 @@ impl Driver {
                 break;
             }
         }
+        self.follow_pause();
         step.parks = self.parks(step.at);
         step.proven = self.lease.is_proven(step.at);
         Ok(step)
@@ -93,9 +95,14 @@ impl Driver {
         let fact = match incoming {
             Incoming::Start => {
                 let vars = Value::Object(self.shared.settings.vars.clone());
-                step.waits.extend(wait_tokens(&self.run));
+                let reused = self.meta.reused.clone();
+                step.waits.extend(wait_tokens(&self.run, reused.as_deref()));
                 let timeout_ms = self.meta.timeout_ms(&self.compiled.plan, &self.shared.settings);
-                Fact::Start { vars, timeout_ms }
+                Fact::Start {
+                    vars,
+                    timeout_ms,
+                    reused,
+                }
             }
             Incoming::Archived => Fact::Cancel {
                 reason: "workflow_archived".to_owned(),
@@ -115,12 +122,17 @@ impl Driver {
                 return self.items_ended(ix, attempt, Ranges::default(), refused, step).await;
             }
             Incoming::StoredMessage(message) => match self.take_message(message, step).await? {
+                // A run that was paused before its start starts now.
+                Some(fact @ Fact::Resume { .. }) if self.run.status() == Status::Pending => {
+                    self.advance(fact, None, step).await?;
+                    return Box::pin(self.take(Incoming::Start, step)).await;
+                }
                 Some(fact) => fact,
                 None => return Ok(()),
             },
             // A request was answered while it waited for its slot.
             Incoming::Slot(ix, attempt, _) if !self.is_open(ix, attempt) => return Ok(()),
-            Incoming::Slot(ix, attempt, slot) => match slot.filter(|_| self.run.stop().is_none()) {
+            Incoming::Slot(ix, attempt, slot) => match slot.filter(|_| self.run.goes_on()) {
                 Some(slot) => {
                     self.attempts.keep_slot(ix, attempt, slot);
                     let node = self.compiled.plan.node(ix).id.clone();
@@ -131,9 +143,9 @@ impl Driver {
                     return Box::pin(self.take(Incoming::Report(report), step)).await;
                 }
             },
-            // It waited for its slot when this process began to stop: the next process starts it.
-            Incoming::Report(report) if self.shared.shutdown.is_stopping() && report.is_left_undone(&self.run) => {
-                self.attempts.make_ready(report.node, report.attempt);
+            // It waited for its slot when this process began to stop, and the next process starts it; or the run was paused.
+            Incoming::Report(report) if report.is_left_undone(&self.run) => {
+                self.plan_work(&[report.node], step.at); // nothing is aborted: the run is not stopping
                 return Ok(());
             }
             Incoming::Report(report) => {
@@ -222,6 +234,7 @@ impl Driver {
         let is_wait = matches!(kind, Kind::Wait { .. });
         let is_action = matches!(kind, Kind::Action { .. });
         let is_request = matches!(kind, Kind::Request { .. });
+        let is_skipped = matches!(event, Event::Finished { skipped: Some(_), .. });
         let aborted = report.is_some_and(|report| report.result.is_none());
         let report = report.filter(|report| report.node == ix && report.attempt == attempt && report.result.is_some());
         let sent = self.requests.take_sent(ix, attempt);
@@ -244,6 +257,7 @@ impl Driver {
                 None => sent.as_ref().and_then(|sent| sent.started_at),
             },
             ended_at: report.map_or(step.at, |report| report.ended_at),
+            reused_from: None,
         };
         let mut is_recorded = false;
         match outcome {
@@ -257,8 +271,8 @@ impl Driver {
                         step.links.extend(links);
                         (success.outputs.clone(), success.text.clone())
                     }
+                    None if is_skipped || is_request => self.requests.take_answer(ix).unwrap_or_default(),
                     None if is_wait => self.answer_of(ix, step).await?,
-                    None if is_request => self.requests.take_answer(ix).unwrap_or_default(),
                     None => (Arc::new(json!({})), "{}".to_owned()),
                 };
                 self.learn(ix, NodeResult::Succeeded(value), text.len());
@@ -284,7 +298,8 @@ impl Driver {
             }
         }
         // A retry closes the wait of its attempt when it opens the next one (`wait_rows.rs`).
-        let is_over = !matches!(event, Event::Retried { .. }) && !matches!(outcome, Some(Ok(())));
+        let is_answered = matches!(outcome, Some(Ok(()))) && !is_skipped;
+        let is_over = !matches!(event, Event::Retried { .. }) && !is_answered;
         if is_over && (is_wait || takes_answer(&self.compiled.plan, node)) {
             step.waits.push(WaitChange::Close { node: node.clone() });
         }
@@ -296,7 +311,8 @@ impl Driver {
 
     /// The nodes that may have work after these events.
     fn touched_by(&self, events: &[Event]) -> Vec<NodeIx> {
-        if events.iter().any(|event| matches!(event, Event::Stopping { .. })) {
+        let is_of_all = |event: &Event| matches!(event, Event::Stopping { .. } | Event::Resumed { .. });
+        if events.iter().any(is_of_all) {
             return self.run.active().collect();
         }
         let opened = events.iter().filter_map(|event| match event {
@@ -304,6 +320,7 @@ impl Driver {
             | Event::Retried { node, .. }
             | Event::Began { node, .. }
             | Event::Requested { node, .. }
+            | Event::Resending { node, .. }
             | Event::ItemsEnded { node, .. } => self.compiled.plan.find(node.as_str()),
             _ => None,
         });

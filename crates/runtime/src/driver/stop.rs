@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct StopSignals {
     /// Attempts without a slot do not start.
     pub no_new: CancellationToken,
+    /// The run is paused: attempts without a slot do not start now.
+    pub paused: CancellationToken,
     /// Running actions are stopped.
     pub halt: CancellationToken,
     /// When the grace period of running actions ends.

@@ -1,5 +1,6 @@
 //! A request for a run, and the answer once the run is durable.
 
+use super::rerun::Repeated;
 use crate::{memory::Share, trace::TraceContext};
 use fermata_core::{RunId, Status};
 use fermata_store::{runs::Principal, triggers::TriggerDelivery};
@@ -39,6 +40,8 @@ pub struct Request {
     pub request: Option<Value>,
     /// The delivery of a trigger that is stored with the run.
     pub delivery: Option<Box<TriggerDelivery>>,
+    /// What it has of the run that it repeats, if it does: [`Engine::rerun`](super::Engine::rerun) sets it.
+    pub rerun: Option<Box<Repeated>>,
     /// The memory that the request is counted as. Released when the run is stored, also if the caller stopped waiting.
     pub memory: Option<Arc<Share>>,
 }

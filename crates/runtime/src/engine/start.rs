@@ -26,7 +26,7 @@ use crate::{
     wait_rows::{is_wait, wait_changes, wait_tokens},
     workflows::Head,
 };
-use fermata_core::{Fact, Input, Run, RunId, Status, advance};
+use fermata_core::{Fact, Input, Reused, Run, RunId, Status, advance};
 use fermata_store::{
     StoreError,
     definitions::Lifecycle,
@@ -145,6 +145,15 @@ impl Engine {
             Some(version) => Some(workflows.compiled(head.uid, &head.id, version).await?),
             None => None,
         };
+        let rerun = request.rerun.as_deref();
+        let compiled = match (compiled, rerun) {
+            (Some(compiled), Some(repeated)) => {
+                let edited = shared.workflows.with_edits(&compiled, &repeated.rerun);
+                let refused = |(pointer, what)| EngineError::from(Refusal::InvalidRerun { pointer, what });
+                Some(edited.map_err(refused)?)
+            }
+            (compiled, _) => compiled,
+        };
         let filled = match &compiled {
             Some(compiled) => inputs.with_defaults(compiled, &shared.offload).await,
             None => None,
@@ -170,6 +179,7 @@ impl Engine {
         let mut new = new_run(id, request, inputs, &head, version.unwrap_or(0), shared);
         new.pinned |= is_draft;
         new.parent = parent.map(|child| child.parent.clone());
+        new.rerun = rerun.map(|repeated| Box::new(repeated.stored()));
         if let Some(compiled) = &compiled {
             new.flow = match self.flow_of_new(&new, compiled, inputs, parent) {
                 Ok(flow) => flow,
@@ -186,12 +196,20 @@ impl Engine {
         let awaits_other =
             parent.filter(|child| child.parent.waits && new.flow.as_ref().is_some_and(|flow| flow.unique.is_some()));
         let is_delayed = new.flow.as_ref().is_some_and(|flow| flow.debounce.is_some());
+        if let Some(delivery) = new.delivery.as_mut().filter(|_| is_delayed) {
+            // A later start replaces the payload of the run.
+            delivery.payload = Some(new.trigger.clone());
+            delivery.request.clone_from(&new.request);
+        }
         // The payload of a delayed run may still change; its fields are set when it begins.
         if let Some(compiled) = compiled.as_ref().filter(|_| !is_delayed) {
             new.fields = fields_of(&compiled.plan, &inputs.trigger.value);
         }
         let compiled = compiled.filter(|_| !is_delayed);
-        let local_start = compiled.and_then(|compiled| self.prepare_local_start(&mut new, compiled, inputs));
+        let local_start = compiled.and_then(|compiled| {
+            let reused = rerun.and_then(|repeated| repeated.rerun.reused.clone());
+            self.prepare_local_start(&mut new, compiled, inputs, reused)
+        });
         let memory = request.memory.clone();
         let (status, answer) = match local_start {
             None => (Status::Pending, shared.enqueue_to_the_end(new, memory).await?),
@@ -238,6 +256,10 @@ impl Engine {
             })
             .into()),
             Enqueued::ParentLost => Err(NotAccepted::ParentLost),
+            Enqueued::SourceLost => {
+                let source = rerun.map_or(id, |repeated| repeated.source.run);
+                Err(EngineError::from(Refusal::RunNotFound(source)).into())
+            }
             Enqueued::Stale => Ok(None),
         }
     }
@@ -259,8 +281,10 @@ impl Engine {
             shares: parent.map_or(&[], |child| &*child.shares),
         };
         let mut flow = self.shared.settings.flow_of(compiled, &subject)?;
-        // No later start would be merged into a child that its parent waits for.
-        if let Some(flow) = flow.as_mut().filter(|_| parent.is_some_and(|child| child.parent.waits)) {
+        // No later start would be merged into a child that its parent waits for, nor into a rerun, which keeps outputs of its own
+        // trigger.
+        let is_apart = new.rerun.is_some() || parent.is_some_and(|child| child.parent.waits);
+        if let Some(flow) = flow.as_mut().filter(|_| is_apart) {
             flow.debounce = None;
         }
         Ok(flow.filter(|flow| !flow.is_empty()))
@@ -352,7 +376,13 @@ impl Engine {
     }
 
     /// If this process works and has a place, the run is created with a lease of this process and its first step decided.
-    fn prepare_local_start(&self, new: &mut NewRun, compiled: Arc<Compiled>, inputs: &Inputs) -> Option<Driver> {
+    fn prepare_local_start(
+        &self,
+        new: &mut NewRun,
+        compiled: Arc<Compiled>,
+        inputs: &Inputs,
+        reused: Option<Box<Reused>>,
+    ) -> Option<Driver> {
         let shared = &self.shared;
         let behalf = Behalf {
             tenant: &new.tenant,
@@ -367,10 +397,18 @@ impl Engine {
         let share = shared.admission.payloads.try_take(size)?;
         let mut run = Run::new(compiled.plan.clone());
         let vars = Value::Object(shared.settings.vars.clone());
-        let meta = Meta::of_new(new);
+        let meta = Meta {
+            reused: reused.clone(),
+            ..Meta::of_new(new)
+        };
         let timeout_ms = meta.timeout_ms(&compiled.plan, &shared.settings);
-        let events = advance(&mut run, Input::new(new.created_at, Fact::Start { vars, timeout_ms })).ok()?;
-        let mut waits = wait_tokens(&run);
+        let mut waits = wait_tokens(&run, reused.as_deref());
+        let start = Fact::Start {
+            vars,
+            timeout_ms,
+            reused: reused.clone(),
+        };
+        let events = advance(&mut run, Input::new(new.created_at, start)).ok()?;
         waits.extend(events.iter().flat_map(|event| wait_changes(&run, event)));
         let spec = inputs.spec.as_ref();
         let bytes = inputs.trigger.text.len() + spec.map_or(0, |spec| spec.text.len());
@@ -383,7 +421,7 @@ impl Engine {
             WaitChange::Open { node, token, .. } if is_wait(run.plan(), node) => Some((node, token.as_str())),
             _ => None,
         });
-        payloads.learn_waits(tokens, &shared.settings.public_url);
+        payloads.learn_waits(tokens, reused.as_deref(), &shared.settings.public_url);
         new.local_start = Some(LocalStart {
             runner: shared.runner.id,
             events,
@@ -476,6 +514,7 @@ fn new_run(id: RunId, request: &Request, inputs: &Inputs, head: &Head, version: 
         traceparent: request.traceparent.map(|context| context.to_string()),
         principal: request.principal.clone(),
         parent: None,
+        rerun: None,
         created_at: shared.clock.now(),
         flow: None,
         fields: Vec::new(),

@@ -1,24 +1,14 @@
-//! Waiting for the end of a run, in whatever process it ends.
-//!
-//! A driver of this process notifies the waiters of a run when it commits the end. A run that ends in another process is found
-//! by polling the store: after a short pause at first, since most runs are short, then with longer pauses up to
-//! `poll_interval`.
-//!
-//! What must stay true: a waiter removes itself from the map when it is dropped.
+//! Waiting for the end of a run, in whatever process it ends (`watch.rs`).
 
-use super::{Accepted, Engine, Request, Shared, lock};
-use crate::error::{EngineError, Refusal};
+use super::{Accepted, Engine, Request};
+use crate::{
+    error::{EngineError, Refusal},
+    watch::{End, Watch},
+};
 use fermata_core::{RunId, Status};
 use fermata_store::{reads::RunRecord, runs::StatusChange};
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-use tokio::{sync::oneshot, time::Instant};
-
-/// The pause between the first and the second read of a run that this process does not hold.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,63 +35,6 @@ impl Ended {
     }
 }
 
-/// The callers that wait for the end of a run, by run.
-#[derive(Default)]
-pub(crate) struct Waiters(Mutex<HashMap<RunId, Vec<oneshot::Sender<Arc<Ended>>>>>);
-
-impl Waiters {
-    /// Notifies all waiters of a run that ended.
-    pub fn notify(&self, run: RunId, ended: Ended) {
-        let Some(waiters) = lock(&self.0).remove(&run) else {
-            return;
-        };
-        let ended = Arc::new(ended);
-        for waiter in waiters {
-            let _ = waiter.send(ended.clone());
-        }
-    }
-
-    fn add(&self, run: RunId) -> oneshot::Receiver<Arc<Ended>> {
-        let (sender, receiver) = oneshot::channel();
-        lock(&self.0).entry(run).or_default().push(sender);
-        receiver
-    }
-
-    fn remove_closed(&self, run: RunId) {
-        let mut waiters = lock(&self.0);
-        if let Some(list) = waiters.get_mut(&run) {
-            list.retain(|waiter| !waiter.is_closed());
-            if list.is_empty() {
-                waiters.remove(&run);
-            }
-        }
-    }
-}
-
-/// One caller that waits for a run.
-struct Waiter {
-    shared: Arc<Shared>,
-    run: RunId,
-    ended: oneshot::Receiver<Arc<Ended>>,
-}
-
-impl Waiter {
-    fn new(shared: &Arc<Shared>, run: RunId) -> Waiter {
-        Waiter {
-            ended: shared.waiters.add(run),
-            shared: shared.clone(),
-            run,
-        }
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        self.ended.close();
-        self.shared.waiters.remove_closed(self.run);
-    }
-}
-
 impl Engine {
     /// Starts a run and waits for its end, for at most `limit` and not after this engine stops. The run is durable once it is
     /// accepted, so a store that fails afterwards only ends the wait.
@@ -111,68 +44,59 @@ impl Engine {
         limit: Duration,
     ) -> Result<(Accepted, Option<Arc<Ended>>), EngineError> {
         let id = request.id.unwrap_or_else(|| RunId(self.shared.ids.next()));
-        let mut waiter = Waiter::new(&self.shared, id); // added before the run can end
+        let watch = Watch::new(&self.shared, id); // added before the run can end
         let accepted = self.start_as(id, request).await?;
         let deadline = Instant::now() + limit;
-        if accepted.run != id {
-            waiter = Waiter::new(&self.shared, accepted.run);
-        } else if accepted.status == Status::Running {
-            // It started in this process: its driver notifies, unless another process takes the run over.
-            let ended = self.notified(&mut waiter, deadline.min(self.next_poll())).await;
-            if ended.is_some() {
-                return Ok((accepted, ended));
-            }
-        }
-        let ended = match self.poll_for_end(waiter, deadline).await {
-            Ok(ended) => ended,
-            Err(error) => {
-                tracing::warn!(ExecutionId = %accepted.run, %error, "a run was accepted, and its end cannot be awaited");
-                None
+        let ended = match accepted.run == id && accepted.status == Status::Running {
+            // It started in this process, so it had not ended before it was watched.
+            true => self.end_of(watch, id, deadline).await,
+            false => {
+                drop(watch);
+                self.wait_until(accepted.run, deadline).await
             }
         };
+        let ended = ended.unwrap_or_else(|error| {
+            tracing::warn!(ExecutionId = %accepted.run, %error, "a run was accepted, and its end cannot be awaited");
+            None
+        });
         Ok((accepted, ended))
     }
 
     /// Waits for a run's end, for at most `limit` and not after this engine stops. `None` if the run has not ended by then.
     pub async fn wait(&self, run: RunId, limit: Duration) -> Result<Option<Arc<Ended>>, EngineError> {
-        let deadline = Instant::now() + limit;
-        self.poll_for_end(Waiter::new(&self.shared, run), deadline).await
+        self.wait_until(run, Instant::now() + limit).await
     }
 
-    async fn poll_for_end(&self, mut waiter: Waiter, deadline: Instant) -> Result<Option<Arc<Ended>>, EngineError> {
-        let (shared, run) = (&self.shared, waiter.run);
-        let mut pause = FIRST_PAUSE.min(shared.settings.poll_interval);
+    async fn wait_until(&self, run: RunId, deadline: Instant) -> Result<Option<Arc<Ended>>, EngineError> {
+        let watch = Watch::new(&self.shared, run);
+        match self.stored_end(run).await? {
+            Some(ended) => Ok(Some(ended)),
+            None => self.end_of(watch, run, deadline).await,
+        }
+    }
+
+    /// Waits for the end of a run that is stored and had not ended when it was watched.
+    async fn end_of(&self, mut watch: Watch, run: RunId, deadline: Instant) -> Result<Option<Arc<Ended>>, EngineError> {
+        watch.is_stored();
         loop {
-            let record = shared.store.run(run).await?.ok_or(Refusal::RunNotFound(run))?;
-            if record.status.is_terminal() {
-                return Ok(Some(Arc::new(ended_of(record))));
+            match watch.seen().end {
+                Some(End::Here(ended)) => return Ok(Some(ended)),
+                Some(End::Elsewhere) => return self.stored_end(run).await,
+                Some(End::Removed) => return Err(Refusal::RunNotFound(run).into()),
+                None => {}
             }
-            let next_read = match shared.held.contains(run) {
-                true => self.next_poll(),
-                false => Instant::now() + pause,
-            };
-            pause = (pause * 2).min(shared.settings.poll_interval);
-            if let Some(ended) = self.notified(&mut waiter, deadline.min(next_read)).await {
-                return Ok(Some(ended));
-            }
-            if shared.shutdown.is_stopping() || Instant::now() >= deadline {
-                return Ok(None);
+            match tokio::time::timeout_at(deadline, watch.changed()).await {
+                Ok(true) => {}
+                Ok(false) | Err(_) => return Ok(None),
             }
         }
     }
 
-    /// Waits for the notification of a driver of this process, until `until`.
-    async fn notified(&self, waiter: &mut Waiter, until: Instant) -> Option<Arc<Ended>> {
-        tokio::select! {
-            biased;
-            Ok(ended) = &mut waiter.ended => Some(ended),
-            () = self.shared.shutdown.stopping.cancelled() => None,
-            () = tokio::time::sleep_until(until) => None,
-        }
-    }
-
-    fn next_poll(&self) -> Instant {
-        Instant::now() + self.shared.settings.poll_interval
+    /// How a run ended, as it is stored.
+    async fn stored_end(&self, run: RunId) -> Result<Option<Arc<Ended>>, EngineError> {
+        let record = self.shared.store.run(run).await?.ok_or(Refusal::RunNotFound(run))?;
+        let is_over = record.status.is_terminal();
+        Ok(is_over.then(|| Arc::new(ended_of(record))))
     }
 }
 
@@ -196,14 +120,14 @@ mod tests {
     use fermata_store::memory::MemoryStore;
 
     #[tokio::test]
-    async fn dropped_waiter_is_removed() {
+    async fn dropped_watch_is_removed() {
         let registry = Registry::builtin(&HttpSettings::default()).unwrap();
         let settings = Settings {
             role: Role::Api,
             ..Settings::default()
         };
         let engine = Engine::new(Arc::new(MemoryStore::new()), registry, settings, Arc::new(SystemClock));
-        let waiters = || lock(&engine.shared.waiters.0).len();
+        let watched = || engine.shared.hub.len();
         let document = r#"{ "name": "n", "tasks": { "a": { "sleep": 1 } } }"#;
         engine.workflows().add(document.as_bytes(), "n.json").await.unwrap();
         let request = Request {
@@ -214,15 +138,15 @@ mod tests {
         let (accepted, ended) = engine.start_and_wait(request, Duration::ZERO).await.unwrap();
         assert_eq!(ended, None);
         let (one, other) = (
-            Waiter::new(&engine.shared, accepted.run),
-            Waiter::new(&engine.shared, accepted.run),
+            Watch::new(&engine.shared, accepted.run),
+            Watch::new(&engine.shared, accepted.run),
         );
         assert_eq!(engine.wait(accepted.run, Duration::ZERO).await.unwrap(), None);
         drop(one);
-        assert_eq!(waiters(), 1);
+        assert_eq!(watched(), 1);
         drop(other);
         let unknown = Request::default();
         assert!(engine.start_and_wait(unknown, Duration::ZERO).await.is_err());
-        assert_eq!(waiters(), 0);
+        assert_eq!(watched(), 0);
     }
 }

@@ -2,7 +2,7 @@
 //! read.
 
 use crate::mask::Mask;
-use fermata_core::{Edge, Event, Join, Node, NodeId, NodeIx, Outcome, Plan, SkipReason, Verdict, When};
+use fermata_core::{Edge, Event, Join, Node, NodeId, NodeIx, Outcome, Plan, SkipReason, SkippedBy, Verdict, When};
 use fermata_expr::logic::shown;
 use std::{collections::HashMap, sync::Arc};
 
@@ -18,6 +18,8 @@ pub struct SkipReasons {
     /// For each node, its incoming edges: their source node, and their position among its edges.
     incoming: Vec<Vec<(NodeIx, usize)>>,
     ended: HashMap<NodeId, Ended>,
+    /// Nodes that a caller skipped; they ended with the outputs that the caller gave.
+    by_command: HashMap<NodeId, SkippedBy>,
     /// The results of the conditions on the edges of a node.
     verdicts: HashMap<NodeId, Vec<Verdict>>,
 }
@@ -41,6 +43,7 @@ impl SkipReasons {
             mask,
             incoming,
             ended: HashMap::new(),
+            by_command: HashMap::new(),
             verdicts: HashMap::new(),
         }
     }
@@ -48,7 +51,12 @@ impl SkipReasons {
     /// Adds the next event of the run.
     pub fn note(&mut self, event: &Event) {
         match event {
-            Event::Finished { node, outcome, .. } => {
+            Event::Reused(reused) => reused.events.iter().for_each(|event| self.note(event)),
+            Event::Finished {
+                node, outcome, skipped, ..
+            } => {
+                self.by_command
+                    .extend(skipped.clone().map(|skipped| (node.clone(), skipped)));
                 self.ended.insert(node.clone(), Ended::Finished(outcome.clone()));
             }
             Event::Skipped { node, reason, verdict } => {
@@ -64,6 +72,10 @@ impl SkipReasons {
 
     /// Why a node was skipped; `None` if it was not.
     pub fn why(&self, node: &NodeId) -> Option<String> {
+        if let Some(skipped) = self.by_command.get(node) {
+            let by = skipped.by.as_deref().unwrap_or("a caller");
+            return Some(format!("{by} skipped it: {}", skipped.reason));
+        }
         let Some(Ended::Skipped(reason, verdict)) = self.ended.get(node) else {
             return None;
         };
@@ -93,6 +105,13 @@ impl SkipReasons {
                 format!("no edge to it was taken: {}", listed(dead.collect(), "; "))
             }
         })
+    }
+
+    /// Why the edge at this position of a node was not taken, if it was not.
+    pub fn why_not(&self, node: &NodeId, position: usize) -> Option<String> {
+        let ix = self.plan.find(node.as_str())?;
+        self.plan.node(ix).edges.get(position)?;
+        Some(self.dead_edge(ix, position))
     }
 
     /// A step that did not succeed, with its status in the terms of the dialect.
@@ -133,6 +152,7 @@ impl SkipReasons {
             (Some(source), Some(verdict)) if !verdict.holds() => {
                 format!("after `{name}`, the {}", self.condition(source, Some(verdict)))
             }
+            (_, _) if edge.outcome.is_some() => format!("`{name}` chose another outcome"),
             (_, _) if edge.when == When::Unhandled => format!("another edge took the failure of `{name}`"),
             _ => format!("`{name}` took an earlier edge"),
         }
@@ -189,6 +209,7 @@ mod tests {
                 false => Outcome::Succeeded(Output::EMPTY),
             },
             chosen: None,
+            skipped: None,
         }
     }
 

@@ -36,7 +36,7 @@ impl Reads<'_> {
         self.runs(self.filter(query, window).await?).await
     }
 
-    /// The filter that a query means for this caller.
+    /// What a query means for this caller.
     pub async fn filter(&self, query: &Query, window: RunWindow) -> Result<RunFilter, EngineError> {
         let mut filter = self.filter_of(query).await?;
         (filter.order, filter.limit) = (window.order, window.limit);

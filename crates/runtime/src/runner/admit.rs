@@ -51,7 +51,16 @@ pub(super) async fn admit(
             };
             match shared.settings.flow_of(compiled, &subject) {
                 Ok(None) => return Ok(()),
-                Ok(Some(flow)) => *flow,
+                Ok(Some(mut flow)) => {
+                    // As when it was stored (`engine/start.rs`).
+                    if stored.rerun.is_some() || stored.parent_waits {
+                        flow.debounce = None;
+                    }
+                    if flow.is_empty() {
+                        return Ok(());
+                    }
+                    *flow
+                }
                 Err(error) => {
                     let (rule, why) = (error.rule, error.why);
                     return Err(NotAdmitted::InvalidKey(format!(

@@ -19,7 +19,7 @@ pub(super) async fn run(shared: &Shared) {
             .sweep_flow(after.clone(), BATCH, shared.clock.now())
             .await
         {
-            Ok(next) => (after, failed) = (next, false),
+            Ok(swept) => (after, failed) = (swept.next, false),
             Err(_) if failed => {}
             Err(error) => {
                 failed = true;

@@ -11,6 +11,7 @@
 //! without replay. So it ends without a journal row, like a dead-lettered run. Each claim counts toward the poison limit.
 
 use super::nothing_but;
+use crate::stats::CountedRun;
 use crate::{
     dead_letters::{self, Held},
     engine::{Ended, Shared},
@@ -73,7 +74,7 @@ async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, Store
     let examined = messages.last().map_or(stored.messages_seen, |message| message.seq);
     let cancel = messages.into_iter().find_map(|message| match message.message {
         RunMessage::Cancel { reason } => Some(reason),
-        RunMessage::Callback { .. } | RunMessage::ChildrenEnded => None,
+        _ => None,
     });
     let now = shared.clock.now();
     let late = recorded_deadline(&stored.journal).is_some_and(|deadline| deadline <= now);
@@ -93,6 +94,12 @@ async fn ended(shared: &Shared, stored: &StoredRun) -> Result<Option<u64>, Store
         let (metrics, took) = (&shared.metrics, between(created_at(stored.id), now));
         let of = metrics.workflow(&stored.workflow_id);
         metrics.run_ended(&of, status, FailureReason::of(status, Some(&reason)), took);
+        let counted = CountedRun {
+            workflow_uid: stored.workflow_uid,
+            workflow: &stored.workflow_id,
+            tenant: &stored.tenant.as_str().into(),
+        };
+        shared.numbers.ended(&counted, now, status, took);
         let trace = RunTrace::of_stored(stored.id, stored.traceparent.as_deref());
         if shared.tracer_for(&trace).is_some() {
             shared.emit([execution(ExecutionFacts {
@@ -194,7 +201,7 @@ pub(crate) async fn end(
     if let Some(parent) = parent {
         shared.notify_parent(parent).await;
     }
-    shared.waiters.notify(run, ended);
+    shared.hub.committed(run, 0, || Some(ended));
     Settled::Ended {
         has_dead_letter: commit.dead_letter.is_some(),
     }

@@ -9,6 +9,7 @@ use super::{
     condition::{Judged, Verdict, judge},
 };
 use crate::{
+    compiled::Compiled,
     engine::{Accepted, Engine, Request},
     error::{EngineError, Refusal},
     memory::Share,
@@ -37,12 +38,19 @@ pub(super) struct Occurrence {
 }
 
 impl Engine {
-    /// Processes a delivery that is pending or queued. Returns what became of it, as far as it is known.
-    pub(super) async fn process_delivery(&self, delivery: TriggerDelivery) -> Result<Settled, EngineError> {
-        let settled = self.decide(&delivery).await?;
-        let store = &self.shared.store;
-        let (trigger, occurrence) = (delivery.trigger, delivery.occurrence.as_str());
-        store.settle_delivery(trigger, occurrence, settled.clone()).await?;
+    /// Processes a delivery that is pending or queued. Returns what became of it, as far as it is known. `trigger` is its trigger, if
+    /// that was read just now.
+    pub(super) async fn process_delivery(
+        &self,
+        delivery: TriggerDelivery,
+        trigger: Option<Trigger>,
+    ) -> Result<Settled, EngineError> {
+        let (settled, is_stored) = self.decide(&delivery, trigger).await?;
+        if !is_stored {
+            let store = &self.shared.store;
+            let (trigger, occurrence) = (delivery.trigger, delivery.occurrence.as_str());
+            store.settle_delivery(trigger, occurrence, settled.clone()).await?;
+        }
         if let Settled::Ended { state, reason, .. } = &settled {
             tracing::info!(
                 delivery = %delivery.id,
@@ -54,16 +62,37 @@ impl Engine {
         Ok(settled)
     }
 
-    async fn decide(&self, delivery: &TriggerDelivery) -> Result<Settled, EngineError> {
-        let shared = &self.shared;
-        let Some(trigger) = shared.store.trigger(delivery.trigger).await? else {
-            return Ok(refused("the trigger was deleted"));
+    /// What becomes of a delivery, and whether that is stored already: with its run.
+    async fn decide(
+        &self,
+        delivery: &TriggerDelivery,
+        trigger: Option<Trigger>,
+    ) -> Result<(Settled, bool), EngineError> {
+        let trigger = match trigger {
+            Some(trigger) => Some(trigger),
+            None => self.shared.store.trigger(delivery.trigger).await?,
         };
+        let Some(trigger) = trigger else {
+            return Ok((refused("the trigger was deleted"), false));
+        };
+        match self.judged(delivery, &trigger).await? {
+            Ok(occurrence) => self.start_stored(&trigger, occurrence).await,
+            Err(settled) => Ok((settled, false)),
+        }
+    }
+
+    /// The occurrence of a delivery whose run may start, or what becomes of the delivery otherwise.
+    async fn judged(
+        &self,
+        delivery: &TriggerDelivery,
+        trigger: &Trigger,
+    ) -> Result<Result<Occurrence, Settled>, EngineError> {
+        let shared = &self.shared;
         if trigger.kind == TriggerType::Schedule && !trigger.enabled {
-            return Ok(refused("the schedule was disabled"));
+            return Ok(Err(refused("the schedule was disabled")));
         }
         if !self.may_begin(delivery).await? {
-            return Ok(Settled::Later(shared.clock.now().plus_millis(AGAIN_MS)));
+            return Ok(Err(Settled::Later(shared.clock.now().plus_millis(AGAIN_MS))));
         }
         let text = delivery.payload.as_deref().unwrap_or("{}");
         let payload = shared.offload.parse(text).await;
@@ -73,7 +102,7 @@ impl Engine {
             .map(serde_json::from_str::<Value>)
             .transpose();
         let (Ok(payload), Ok(request)) = (payload, request) else {
-            return Ok(refused("the stored payload is not JSON"));
+            return Ok(Err(refused("the stored payload is not JSON")));
         };
         let occurrence = Occurrence {
             delivery: delivery.clone(),
@@ -81,29 +110,47 @@ impl Engine {
             request: Arc::new(request.unwrap_or_else(|| json!({}))),
             memory: None,
         };
-        let verdict = match judge(shared, &trigger, &occurrence.payload, &occurrence.request, text.len()).await {
+        let verdict = match judge(shared, trigger, &occurrence.payload, &occurrence.request, text.len()).await {
             Judged::Here(verdict) => verdict,
-            Judged::Elsewhere(question) => match question.ask(shared, &trigger).await {
+            Judged::Elsewhere(question) => match question.ask(shared, trigger).await {
                 Some(verdict) => verdict,
-                None => return Ok(Settled::Later(shared.clock.now().plus_millis(AGAIN_MS))),
+                None => return Ok(Err(Settled::Later(shared.clock.now().plus_millis(AGAIN_MS)))),
             },
         };
-        if !verdict.is_true {
-            return Ok(filtered(&trigger, &verdict));
+        match verdict.is_true {
+            true => Ok(Ok(occurrence)),
+            false => Ok(Err(filtered(trigger, &verdict))),
         }
-        match self.start_occurrence(&trigger, occurrence, false).await {
-            Ok(accepted) => Ok(Settled::Started(accepted.run)),
+    }
+
+    /// Starts the run of a stored delivery. If the run is new, the delivery is settled in the same transaction.
+    async fn start_stored(
+        &self,
+        trigger: &Trigger,
+        mut occurrence: Occurrence,
+    ) -> Result<(Settled, bool), EngineError> {
+        let shared = &self.shared;
+        let delivery = &mut occurrence.delivery;
+        (delivery.state, delivery.retry_at) = (DeliveryState::Started, None);
+        (delivery.payload, delivery.request) = (None, None);
+        let keeps_payload = self.merges_starts(trigger).await?;
+        let settled = match self.start_occurrence(trigger, occurrence, true).await {
+            Ok(accepted) => {
+                let run = accepted.run;
+                return Ok((Settled::Started { run, keeps_payload }, accepted.created));
+            }
             Err(EngineError::Refused(Refusal::RateLimited { allowance, .. })) => {
                 let pause = allowance.retry_after.map_or(0, |pause| pause.as_millis() as u64);
-                Ok(Settled::Later(shared.clock.now().plus_millis(pause.max(AGAIN_MS))))
+                Settled::Later(shared.clock.now().plus_millis(pause.max(AGAIN_MS)))
             }
             Err(EngineError::Refused(Refusal::KeepsChanging(_))) => {
-                Ok(Settled::Later(shared.clock.now().plus_millis(AGAIN_MS)))
+                Settled::Later(shared.clock.now().plus_millis(AGAIN_MS))
             }
-            Err(EngineError::Refused(refusal)) => Ok(refused(&describe(&refusal))),
-            Err(error @ EngineError::Unusable { .. }) => Ok(refused(&error.to_string())),
-            Err(error) => Err(error),
-        }
+            Err(EngineError::Refused(refusal)) => refused(&describe(&refusal)),
+            Err(error @ EngineError::Unusable { .. }) => refused(&error.to_string()),
+            Err(error) => return Err(error),
+        };
+        Ok((settled, false))
     }
 
     /// Whether the delivery that must end first has ended. For `cancelRunning` its run is cancelled.
@@ -164,15 +211,27 @@ impl Engine {
         self.accept(id, request).await
     }
 
-    /// Whether the payload of a schedule of this workflow is empty. The plan says so.
+    /// Whether the payload of a schedule of this workflow is empty.
     async fn has_empty_payload(&self, trigger: &Trigger) -> Result<bool, EngineError> {
+        let compiled = self.current_plan(trigger).await?;
+        Ok(compiled.is_some_and(|compiled| compiled.plan.empty_schedule_payload))
+    }
+
+    /// Whether starts of this workflow are merged, so that a run may have the payload of another delivery.
+    async fn merges_starts(&self, trigger: &Trigger) -> Result<bool, EngineError> {
+        let compiled = self.current_plan(trigger).await?;
+        let flow = compiled.as_ref().and_then(|compiled| compiled.plan.flow.as_ref());
+        Ok(flow.is_some_and(|flow| flow.debounce.is_some() || flow.unique.is_some()))
+    }
+
+    /// The plan of the current version of a trigger's workflow.
+    async fn current_plan(&self, trigger: &Trigger) -> Result<Option<Arc<Compiled>>, EngineError> {
         let workflows = self.shared.workflows.of(&trigger.tenant);
         let head = workflows.head(&trigger.workflow_uid.to_string(), false).await?;
-        let Some(version) = head.current_version else {
-            return Ok(false);
-        };
-        let compiled = workflows.compiled(head.uid, &head.id, version).await?;
-        Ok(compiled.plan.empty_schedule_payload)
+        match head.current_version {
+            Some(version) => Ok(Some(workflows.compiled(head.uid, &head.id, version).await?)),
+            None => Ok(None),
+        }
     }
 
     /// Judges an occurrence and stores what became of it before it is acknowledged. Its delivery is `Pending` here.

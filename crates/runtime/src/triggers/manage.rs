@@ -362,13 +362,15 @@ impl<'a> Triggers<'a> {
         Ok(self.engine.shared.store.deliveries(filter).await?)
     }
 
-    /// One delivery with its payload and request. A started one has those of its run, as long as that exists.
+    /// One delivery with its payload and request. A started one that has none of its own has those of its run, as long as that
+    /// exists.
     pub async fn delivery(&self, id: Uuid) -> Result<TriggerDelivery, EngineError> {
         let store = &self.engine.shared.store;
         let found = store.delivery(id).await?;
         let visible = found.filter(|delivery| self.tenant().is_none_or(|tenant| tenant == delivery.tenant));
         let mut delivery = visible.ok_or(Refusal::DeliveryNotFound(id))?;
         if delivery.state == DeliveryState::Started
+            && delivery.payload.is_none()
             && let Some(run) = store.run(delivery.run).await?.filter(|run| !run.trigger.is_empty())
         {
             delivery.payload = Some(run.trigger);

@@ -11,11 +11,15 @@
 //! the newest of them starts a run.
 
 use super::work::HELD_FOR;
-use crate::engine::Shared;
+use crate::engine::{Shared, lock};
 use fermata_core::{RunId, Timestamp};
 use fermata_store::triggers::{DeliveryState, DueTrigger, Firing, TriggerDelivery};
 use fermata_triggers::{Overlap, Schedule, TriggerConfig, TriggerType, schedule::occurrence_id};
 use serde_json::json;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
 /// The schedule of a trigger.
 pub(super) fn schedule_of(config: &str) -> Option<Box<Schedule>> {
@@ -26,10 +30,32 @@ pub(super) fn schedule_of(config: &str) -> Option<Box<Schedule>> {
     }
 }
 
+/// Configurations of schedules that fired lately. Many schedules have the same one, and each fires again.
+#[derive(Default)]
+pub(super) struct Parsed(Mutex<HashMap<String, Arc<Schedule>>>);
+
+/// The most configurations that are kept.
+const MOST_PARSED: usize = 1000;
+
+impl Parsed {
+    fn get(&self, config: &str) -> Option<Arc<Schedule>> {
+        if let Some(known) = lock(&self.0).get(config) {
+            return Some(known.clone());
+        }
+        let schedule: Arc<Schedule> = schedule_of(config)?.into();
+        let mut parsed = lock(&self.0);
+        if parsed.len() >= MOST_PARSED {
+            parsed.clear();
+        }
+        parsed.insert(config.to_owned(), schedule.clone());
+        Some(schedule)
+    }
+}
+
 /// What a due schedule fires.
 pub(super) fn fire(shared: &Shared, due: &DueTrigger) -> Firing {
     let trigger = &due.trigger;
-    let Some(schedule) = schedule_of(&trigger.config) else {
+    let Some(schedule) = shared.triggers.parsed.get(&trigger.config) else {
         tracing::error!(trigger = %trigger.id, workflow = trigger.workflow_id, "a schedule cannot be read and does not fire");
         return Firing::default();
     };

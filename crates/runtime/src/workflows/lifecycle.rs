@@ -22,9 +22,18 @@ use crate::error::{EngineError, Refusal};
 use Command::*;
 use fermata_core::Plan;
 use fermata_dialects::{Diagnostic, Diagnostics, Document, Stage};
-use fermata_store::definitions::{
-    Deleted, DraftGuard, DraftRule, Enablement, Lifecycle, Published, VersionShown, Workflow,
+use fermata_store::{
+    definitions::{Deleted, DraftGuard, DraftRule, Enablement, Lifecycle, Published, VersionShown, Workflow},
+    flow::{Swept, places_of},
 };
+use uuid::Uuid;
+
+/// Runs that one transaction makes due when their workflow is archived.
+const WOKEN_AT_ONCE: u32 = 500;
+/// Keys of which one transaction hands over free places.
+const SWEPT_AT_ONCE: u32 = 50;
+/// How often the keys of a workflow are swept at most when its limit changed: each time a key hands over at most 100 places.
+const MOST_SWEEPS: u32 = 1000;
 
 /// A command whose legality depends on the state of the workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,9 +169,60 @@ impl WorkflowsOf<'_> {
         let changed = self.store.set_enablement(uid, change, self.clock.now()).await?;
         self.forget_head(uid);
         match changed {
-            Some((workflow, true)) => Ok(workflow),
+            Some((workflow, true)) => {
+                match command {
+                    Archive => self.wake_waiting(uid).await,
+                    Activate => self.hand_over_places(uid).await,
+                    _ => {}
+                }
+                Ok(workflow)
+            }
             Some((workflow, false)) => Err(command.refused(&id, workflow.status)),
             None => Err(Refusal::WorkflowNotFound(id).into()),
+        }
+    }
+
+    /// Makes runs that wait for a place due, after their workflow was archived: their first claim cancels them. Those that are left
+    /// after an error are cancelled when a place is free for them.
+    async fn wake_waiting(&self, uid: Uuid) {
+        loop {
+            match self.store.wake_waiting(uid, WOKEN_AT_ONCE, self.clock.now()).await {
+                Ok(WOKEN_AT_ONCE) => {}
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "runs of an archived workflow that wait for a place are cancelled later");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Gives free places of a workflow to runs that wait, after its limit may have changed. The regular sweep does the same for those
+    /// that are left after an error.
+    pub(super) async fn hand_over_places(&self, uid: Uuid) {
+        let (first, last) = places_of(uid);
+        for _ in 0..MOST_SWEEPS {
+            let mut after = first.clone();
+            let mut handed = 0;
+            while after < last {
+                match self
+                    .store
+                    .sweep_flow(Some(after), SWEPT_AT_ONCE, self.clock.now())
+                    .await
+                {
+                    Ok(Swept { next, handed: now }) => {
+                        handed += now;
+                        after = next.unwrap_or_else(|| last.clone());
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "free places of a workflow are handed over later");
+                        return;
+                    }
+                }
+            }
+            if handed == 0 {
+                return;
+            }
         }
     }
 

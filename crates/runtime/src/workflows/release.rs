@@ -119,6 +119,7 @@ impl WorkflowsOf<'_> {
         match released {
             Released::Version(publication) => {
                 self.forget_head(publication.workflow.uid);
+                self.hand_over_places(publication.workflow.uid).await;
                 Ok(PublishedWorkflow::new(publication, compiled))
             }
             Released::Exists(status) => Err(Refusal::Exists { workflow, status }.into()),

@@ -70,6 +70,7 @@ async fn unchecked_run(store: &Place, trigger: &str) -> NewRun {
         parent: None,
         created_at: now(),
         flow: None,
+        rerun: None,
         fields: Vec::new(),
         local_start: None,
     }
@@ -147,8 +148,9 @@ async fn run_that_crashes_its_runner_is_dead_lettered_and_can_be_requeued() {
         .await
         .unwrap();
     engine.workflows().publish("under-test", true).await.unwrap();
-    let run = unchecked_run(&store, "{\"n\": 5}").await;
-    let (id, request_id) = (run.id, run.request_id.clone());
+    let mut run = unchecked_run(&store, "{\"n\": 5}").await;
+    run.request = Some("{\"method\":\"POST\",\"headers\":{\"x-shop\":\"7\"}}".to_owned());
+    let (id, request_id, request) = (run.id, run.request_id.clone(), run.request.clone());
     store.enqueue(run).await.unwrap();
     for takeovers in 1..=3 {
         assert_eq!(die_with(&store, id).await, takeovers);
@@ -170,6 +172,7 @@ async fn run_that_crashes_its_runner_is_dead_lettered_and_can_be_requeued() {
     let expected = json!({
         "workflowId": "under-test", "workflowVersion": 1, "requestId": request_id, "tenantId": "acme",
         "trigger": { "n": 5 }, "spec": { "s": 1 }, "priority": 3, "correlationId": "trace-7",
+        "request": { "method": "POST", "headers": { "x-shop": "7" } },
         "principal": { "userId": "ada", "displayName": null, "email": "ada@example.com" },
     });
     assert_eq!(payload, expected);
@@ -182,6 +185,8 @@ async fn run_that_crashes_its_runner_is_dead_lettered_and_can_be_requeued() {
     let record = store.run(again.run).await.unwrap().unwrap();
     assert_eq!(record.request_id, format!("fermata:requeue:{}", dead_letter.id));
     assert_eq!((record.tenant.as_str(), record.priority), ("acme", Some(3)));
+    let value = |text: Option<String>| text.map(|text| serde_json::from_str::<Value>(&text).unwrap());
+    assert_eq!(value(record.request.clone()), value(request));
     assert_eq!(
         (record.trigger.as_str(), record.spec.as_deref()),
         ("{\"n\":5}", Some("{\"s\":1}"))

@@ -218,6 +218,91 @@ async fn cancelled_waiters_end_at_once() {
     assert_eq!(bed.ends(third).await, Status::Succeeded);
 }
 
+/// Waits until the store says so.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let waited = tokio::time::timeout(PATIENCE, waiting).await;
+    waited.unwrap_or_else(|_| panic!("{what} does not happen"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn published_limits_apply_to_runs_that_wait() {
+    let steps = Steps::new();
+    let bed = steps.bed(quick()).await;
+    let of_limit = |limit: u32| limited(json!({ "concurrency": { "limit": limit, "key": "{{ trigger.id }}" } }));
+    bed.publish(&of_limit(1)).await;
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        runs.push(bed.begin(json!({ "id": "a" })).await.unwrap());
+    }
+    let publish_again = async |document: Value| {
+        let source = document.to_string();
+        let workflows = bed.engine.workflows();
+        let saved = workflows
+            .save_draft("under-test", source.as_bytes(), "t.json", None)
+            .await;
+        saved.unwrap();
+        workflows.publish("under-test", true).await.unwrap();
+    };
+    publish_again(of_limit(2)).await;
+    let has_place = async |run| bed.record(run).await.flow.unwrap().waiting.is_none();
+    assert!(has_place(runs[1]).await, "it has its place when publishing returns");
+    until("it begins", async || {
+        bed.record(runs[1]).await.status == Status::Running
+    })
+    .await;
+    assert!(bed.waits(runs[2]).await && bed.waits(runs[3]).await);
+    // After a rollback the limit is 1 again: the two that are active end before another begins.
+    bed.engine.workflows().activate("under-test", 1).await.unwrap();
+    steps.permits.add_permits(1);
+    until("one of them ends", async || {
+        let ended = [bed.record(runs[0]).await, bed.record(runs[1]).await];
+        ended.iter().any(|run| run.status == Status::Succeeded)
+    })
+    .await;
+    assert!(bed.waits(runs[2]).await);
+    let source = limited(json!({})).to_string();
+    let workflows = bed.engine.workflows();
+    let saved = workflows
+        .save_draft("under-test", source.as_bytes(), "t.json", None)
+        .await;
+    saved.unwrap();
+    workflows.publish("under-test", true).await.unwrap();
+    until("all begin without a limit", async || {
+        !bed.waits(runs[2]).await && !bed.waits(runs[3]).await
+    })
+    .await;
+    steps.permits.add_permits(3);
+    for run in runs {
+        assert_eq!(bed.ends(run).await, Status::Succeeded);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_that_wait_are_cancelled_when_their_workflow_is_archived() {
+    let steps = Steps::new();
+    let bed = steps.bed(quick()).await;
+    bed.publish(&limited(json!({ "concurrency": { "limit": 1 } }))).await;
+    let first = bed.begin(json!({})).await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..20 {
+        waiting.push(bed.begin(json!({})).await.unwrap());
+    }
+    bed.engine.workflows().archive("under-test").await.unwrap();
+    for run in waiting {
+        assert_eq!(bed.ends(run).await, Status::Cancelled);
+        let record = bed.record(run).await;
+        assert_eq!(record.reason.as_deref(), Some("workflow_archived"));
+    }
+    assert_eq!(bed.record(first).await.status, Status::Running, "it holds the place");
+    steps.permits.add_permits(1);
+    assert_eq!(bed.ends(first).await, Status::Succeeded);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn debounced_starts_begin_once_with_the_last_payload() {
     let steps = Steps::new();

@@ -203,6 +203,7 @@ async fn dead_letters(engine: &Engine, store: &Arc<dyn Store>, workflow_id: &str
             parent: None,
             created_at: engine.now(),
             flow: None,
+            rerun: None,
             fields: Vec::new(),
             local_start: None,
         };

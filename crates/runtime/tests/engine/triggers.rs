@@ -221,6 +221,41 @@ async fn webhook_starts_a_run_once_for_each_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_delivery_of_a_debounced_run_shows_its_own_payload() {
+    let bed = Simulated::new().await;
+    let mut document = showing();
+    document["debounce"] = json!({ "quiet": "5s" });
+    bed.publish(document).await;
+    let plain = bed.create(TriggerType::Webhook, json!({}), None).await;
+    // Deliveries of events are processed by the background task.
+    let judged = bed.create(TriggerType::Event, json!({ "type": "a" }), None).await;
+    let json = [("content-type", "application/json")];
+    let first = bed.post(&plain, r#"{"n":1}"#, &json).await.unwrap();
+    bed.post(&plain, r#"{"n":2}"#, &json).await.unwrap();
+    for (id, n) in [("1", 3), ("2", 4)] {
+        let events = vec![event(id, "a", json!({ "n": n }))];
+        bed.engine.triggers().publish(events, None).await.unwrap();
+        bed.sleep(1).await;
+    }
+    let (status, outputs) = bed.ended(first.run.unwrap()).await;
+    assert_eq!((status, &outputs["trigger"]), (Status::Succeeded, &json!({ "n": 4 })));
+    assert_eq!(bed.runs().await.len(), 1);
+    let mut shown = Vec::new();
+    for trigger in [&plain, &judged] {
+        for delivery in bed.deliveries(trigger.id).await {
+            assert_eq!(
+                (delivery.state, delivery.run),
+                (DeliveryState::Started, first.run.unwrap())
+            );
+            let whole = bed.engine.triggers().delivery(delivery.id).await.unwrap();
+            shown.push(serde_json::from_str::<Value>(&whole.payload.unwrap()).unwrap()["n"].clone());
+            assert!(whole.request.is_some());
+        }
+    }
+    assert_eq!(shown, [1, 2, 3, 4]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn strangers_learn_nothing() {
     let bed = Simulated::new().await;
     bed.publish(showing()).await;
@@ -552,6 +587,10 @@ async fn declared_triggers_follow_the_document() {
             "{refused:?}"
         );
     }
+    // What the API disabled stays disabled when the same document, or another one that does not say otherwise, is published.
+    bed.engine.triggers().set_enabled(first.id, false).await.unwrap();
+    bed.engine.workflows().publish("w", true).await.unwrap();
+    assert!(!named("hook").await.enabled);
     let second = document(json!([hook])).to_string();
     bed.engine
         .workflows()
@@ -560,6 +599,8 @@ async fn declared_triggers_follow_the_document() {
         .unwrap();
     bed.engine.workflows().publish("w", true).await.unwrap();
     assert_eq!(all().await.len(), 1, "`daily` is no longer declared");
+    assert!(!named("hook").await.enabled);
+    bed.engine.triggers().set_enabled(first.id, true).await.unwrap();
     assert_eq!(named("hook").await.segment, first.segment, "its URL stays");
     bed.engine.workflows().activate("w", 1).await.unwrap();
     assert_eq!(all().await.len(), 2, "activating an older version brings it back");
@@ -699,6 +740,32 @@ async fn triggers_belong_to_tenants() {
     );
     let run = bed.store.run(fired.run.unwrap()).await.unwrap().unwrap();
     assert_eq!(run.tenant, "acme");
+}
+
+#[tokio::test(start_paused = true)]
+async fn doubtful_triggers_are_warned_about() {
+    let bed = Simulated::new().await;
+    let mut document = showing();
+    document["triggers"] = json!([
+        { "name": "hook", "type": "webhook", "config": { "signature": { "scheme": "github", "secret": "NO_SUCH_SECRET" } } },
+        { "name": "over", "type": "schedule", "config": { "at": "2026-03-01T08:59:29Z" } },
+        { "name": "ended", "type": "schedule", "config": { "every": "1h", "endAt": "2026-03-01T08:00:00Z" } },
+        { "name": "next", "type": "schedule", "config": { "at": "2026-03-01T08:59:31Z" } },
+        { "name": "off", "type": "schedule", "enabled": false, "config": { "at": "2020-01-01T00:00:00Z" } },
+    ]);
+    let saved = bed
+        .engine
+        .workflows()
+        .save(document.to_string().as_bytes(), "t.json")
+        .await;
+    let warnings = saved.unwrap().warnings;
+    let shown: Vec<(&str, &str)> = warnings.iter().map(|one| (one.code, one.pointer.as_str())).collect();
+    let expected = [
+        ("UNKNOWN_SECRET", "/triggers/0/config/signature/secret"),
+        ("SCHEDULE_IN_THE_PAST", "/triggers/1/config/at"),
+        ("SCHEDULE_IN_THE_PAST", "/triggers/2/config/endAt"),
+    ];
+    assert_eq!(shown, expected, "{warnings:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -101,6 +101,9 @@ fn objection(tracked: &Tracked, call: &Call, life: Life, now: Timestamp) -> Opti
     if tracked.stop_known {
         return Some("the run is stopping".to_owned());
     }
+    if tracked.run.paused_at().is_some() {
+        return Some("the run is paused".to_owned());
+    }
     match &tracked.run.node(ix).phase {
         Phase::Open(open) if open.attempt != call.attempt => Some(format!("attempt {} is due", open.attempt)),
         Phase::Open(open) if open.due > now => Some(format!("it is due at {}", open.due.0)),

@@ -104,6 +104,16 @@ impl World {
         }
     }
 
+    /// Pauses a run, or resumes it.
+    pub async fn pause(&self, run: RunId, message: RunMessage) {
+        let memory = self.lock().memory.clone();
+        let now = self.now();
+        let delivery = memory.deliver(run, message.clone(), now).await;
+        let mut inner = self.lock();
+        let short = inner.short(run);
+        inner.note(now, || format!("{message:?} of {short}: {delivery:?}"));
+    }
+
     /// Sends callbacks and cancels right before or after a commit.
     pub async fn interfere(&self, commit: &RunCommit) {
         let closes = commit.waits.iter().find_map(|change| match change {

@@ -18,6 +18,7 @@ use fermata_store::{
     WorkflowStore,
     definitions::{Draft, Release, ReleaseRule},
     memory::MemoryStore,
+    runs::RunMessage,
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -305,6 +306,21 @@ fn send_requests(world: &Arc<World>, planned: &PlannedRun) -> Vec<JoinHandle<()>
             sleep(Duration::from_millis(at)).await;
             if let Some(run) = world.run_of(&planned.tenant, &planned.request) {
                 world.call_back(run, &node).await;
+            }
+        }));
+    }
+    // Drawn from its own table, so that the scenario of a seed does not change.
+    let mut rng = table(world.scenario.seed, &["pause", &planned.request]);
+    if world.scenario.has_pauses && rng.chance(400) {
+        let first = planned.starts_ms.iter().min().copied().unwrap_or(0);
+        let (at, length) = (first + rng.below(6000), rng.below(5000));
+        let (world, planned) = (world.clone(), planned.clone());
+        callers.push(tokio::spawn(async move {
+            sleep(Duration::from_millis(at)).await;
+            if let Some(run) = world.run_of(&planned.tenant, &planned.request) {
+                world.pause(run, RunMessage::Pause).await;
+                sleep(Duration::from_millis(length)).await;
+                world.pause(run, RunMessage::Resume).await;
             }
         }));
     }

@@ -88,6 +88,8 @@ pub struct Scenario {
     pub commit_fault: Option<(u64, CommitFault)>,
     /// The fixed ending of every call of this request's run.
     pub fixed_ending: Option<(String, Ending)>,
+    /// Whether runs are paused and resumed.
+    pub has_pauses: bool,
     /// Cancels must be read within this many milliseconds, also under faults.
     pub prompt_ms: Option<u64>,
     pub max_active_runs: usize,
@@ -128,6 +130,7 @@ impl Scenario {
             process_faults,
             commit_fault: None,
             fixed_ending: None,
+            has_pauses: true,
             prompt_ms: None,
             max_active_runs: rng.pick(&[1, 2, 100, 100]),
             max_parallel_actions: rng.pick(&[1, 2, 10, 10]),
@@ -195,6 +198,7 @@ impl Scenario {
             process_faults: Vec::new(),
             commit_fault,
             fixed_ending: None,
+            has_pauses: false,
             prompt_ms: None,
             max_active_runs: 100,
             max_parallel_actions: 10,

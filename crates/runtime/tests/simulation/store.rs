@@ -23,7 +23,7 @@ use fermata_store::{
     },
     keys::{ApiKey, KeyFilter, KeyStore},
     memory::MemoryStore,
-    reads::{EventRecord, LinkRecord, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunRecord, Window},
+    reads::{EventRecord, LinkRecord, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunPosition, RunRecord, Window},
     retention::{PruneBatch, Pruned, RetentionStore, RunDeletion},
     runners::{Lease, Runner, RunnerRecord, RunnerStore},
     runs::{
@@ -570,7 +570,16 @@ impl fermata_store::FlowStore for FaultyStore {
         self.memory.ahead(run).await
     }
 
-    async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Option<String>> {
+    async fn wake_waiting(&self, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32> {
+        self.memory.wake_waiting(workflow, limit, now).await
+    }
+
+    async fn sweep_flow(
+        &self,
+        after: Option<String>,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<fermata_store::flow::Swept> {
         self.arrive().await;
         self.memory.sweep_flow(after, limit, now).await
     }
@@ -759,6 +768,21 @@ impl DeadLetterStore for FaultyStore {
 }
 
 #[async_trait]
+impl fermata_store::StatsStore for FaultyStore {
+    async fn write_stats(&self, rows: Vec<fermata_store::stats::StatsRow>) -> Result<()> {
+        self.memory.write_stats(rows).await
+    }
+
+    async fn stats(&self, filter: &fermata_store::stats::StatsFilter) -> Result<fermata_store::stats::Stats> {
+        self.memory.stats(filter).await
+    }
+
+    async fn prune_stats(&self, before: i64) -> Result<u64> {
+        self.memory.prune_stats(before).await
+    }
+}
+
+#[async_trait]
 impl ReadStore for FaultyStore {
     async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
         self.read("run").await?;
@@ -779,6 +803,14 @@ impl ReadStore for FaultyStore {
 
     async fn events(&self, run: RunId, window: Window) -> Result<(Vec<EventRecord>, u64)> {
         self.memory.events(run, window).await
+    }
+
+    async fn positions(&self, runs: &[RunId]) -> Result<Vec<RunPosition>> {
+        self.memory.positions(runs).await
+    }
+
+    async fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<EventRecord>> {
+        self.memory.journal_after(run, after, limit).await
     }
 
     async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>> {

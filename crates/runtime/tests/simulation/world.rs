@@ -519,6 +519,8 @@ fn kind_of(event: &Event) -> Option<&'static str> {
         Event::Retried { .. } => "attempt retried",
         Event::Requested { .. } => "request sent",
         Event::Began { .. } => "start recorded",
+        Event::Paused { .. } => "run paused",
+        Event::Resumed { .. } => "run resumed",
         Event::Skipped {
             reason: SkipReason::Guard,
             ..

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    flow::{Admission, Admit, Debounce, Flow, FlowStep, Key, Place, Rate},
+    definitions::{Enablement, Lifecycle, VersionShown},
+    flow::{Admission, Admit, Debounce, Flow, FlowStep, Key, PLACES, Place, Rate},
     runs::RunMessage,
 };
 
@@ -283,31 +284,126 @@ pub async fn runs_ask_at_their_first_claim(store: &Subject) {
     begun(store, flow).await;
 }
 
-/// The limit of the newest version counts, also for runs that wait already.
-pub async fn the_newest_limit_counts(store: &Subject) {
-    activate(store, WORKFLOW).await;
-    let of_version = |limit, version| {
-        let mut place = place("k", limit);
-        place.version = version;
-        places(vec![place])
+/// The limit of the active version counts, also for runs that wait already and after a rollback.
+pub async fn the_limit_of_the_active_version_counts(store: &Subject) {
+    let plan = |limit: u32| format!(r#"{{"v":1,"plan":{{"nodes":[],"flow":{{"concurrency":{{"limit":{limit}}}}}}}}}"#);
+    let publish = async |checksum: &str, plan: &str| {
+        let draft = draft(WORKFLOW, checksum);
+        let saved = match checksum {
+            "one" => store.save_draft(draft, new_or_draft(WORKFLOW), None).await,
+            _ => {
+                store
+                    .save_draft(draft, DraftRule::Existing { uid: uid(WORKFLOW) }, None)
+                    .await
+            }
+        };
+        saved.unwrap();
+        let published = store.publish(uid(WORKFLOW), checksum, plan, ACTIVATE, at(3)).await;
+        assert!(matches!(published.unwrap(), Published::Version(_)));
     };
-    let first = begun(store, of_version(1, 1)).await;
-    let waiting = waits(store, of_version(1, 1)).await;
-    let later = waits(store, of_version(2, 2)).await;
-    assert_eq!(
-        due_ids(store, 1000).await,
-        [waiting],
-        "the raised limit gives it a place"
-    );
-    waits(store, of_version(9, 1)).await;
+    let sweep = async || store.sweep_flow(None, 100, at(500)).await.unwrap().handed;
+    let key = Key::of_workflow(PLACES, uid(WORKFLOW), "acme", "=a", "a".to_owned());
+    let start = |version: u32, limit: u32, pinned: bool| NewRun {
+        workflow_version: version,
+        pinned,
+        ..local(places(vec![Place {
+            key: key.clone(),
+            version,
+            ..place("", limit)
+        }]))
+    };
+    let begun = async |run| {
+        let (run, answer) = enqueue(store, run).await;
+        assert_eq!(answer, Enqueued::Created);
+        run
+    };
+    let waits = async |run| {
+        let (run, answer) = enqueue(store, run).await;
+        assert_eq!(answer, Enqueued::Waiting);
+        run
+    };
+    publish("one", &plan(1)).await;
+    let first = begun(start(1, 1, false)).await;
+    let (second, third) = (waits(start(1, 1, false)).await, waits(start(1, 1, false)).await);
+    assert_eq!(sweep().await, 0);
+    publish("two", &plan(2)).await;
+    assert_eq!(sweep().await, 1, "the raised limit gives a place");
+    assert_eq!(due_ids(store, 1000).await, [second]);
+    let pinned = waits(start(1, 9, true)).await;
+    assert_eq!(sweep().await, 0, "a run of another version does not raise the limit");
+    // Back to the first version: places are not taken away, and freed until fewer are held.
+    let back = Enablement {
+        from: vec![Lifecycle::Active],
+        status: Some(Lifecycle::Active),
+        enabled: None,
+        version: Some(VersionShown {
+            version: 1,
+            display_name: "One".to_owned(),
+            description: None,
+            dialect: "d".to_owned(),
+        }),
+    };
+    store.set_enablement(uid(WORKFLOW), back, at(4)).await.unwrap();
+    assert_eq!(sweep().await, 0);
     ended(store, first, 1).await;
-    assert_eq!(due_ids(store, 1000).await, [later]);
-    // Lowered: places are freed until fewer are held.
-    waits(store, of_version(1, 3)).await;
-    ended(store, waiting, 1).await;
-    assert_eq!(due_ids(store, 1000).await, []);
-    ended(store, later, 1).await;
-    assert_eq!(due_ids(store, 1000).await.len(), 1);
+    assert_eq!(due_ids(store, 1000).await, [], "two were held");
+    ended(store, second, 1).await;
+    assert_eq!(due_ids(store, 1000).await, [third]);
+    // Without the rule nothing is limited.
+    let last = waits(start(1, 1, false)).await;
+    publish("three", "{}").await;
+    assert_eq!(sweep().await, 2);
+    let mut due = due_ids(store, 1000).await;
+    due.sort();
+    assert_eq!(due, [pinned, last]);
+    // A start of the active version sets its own limit.
+    publish("four", &plan(5)).await;
+    waits(start(4, 3, false)).await;
+}
+
+/// Runs of one workflow that wait are made due, some at a time. They keep waiting if they are not ended.
+pub async fn waiting_runs_are_woken(store: &Subject) {
+    activate(store, WORKFLOW).await;
+    activate(store, "other").await;
+    let mine = Key::of_workflow(PLACES, uid(WORKFLOW), "", "=", String::new());
+    let theirs = Key::of_workflow(PLACES, uid("other"), "", "=", String::new());
+    let tenant = Key::of_tenant("acme");
+    let flow = |key: &Key| {
+        places(vec![Place {
+            key: key.clone(),
+            ..place("", 1)
+        }])
+    };
+    let other = |key: &Key| NewRun {
+        workflow_uid: uid("other"),
+        workflow_id: "other".to_owned(),
+        ..local(flow(key))
+    };
+    let holder = begun(store, flow(&mine)).await;
+    begun(store, flow(&tenant)).await;
+    enqueue(store, other(&theirs)).await;
+    let waiting = [
+        waits(store, flow(&mine)).await,
+        waits(store, flow(&mine)).await,
+        waits(store, flow(&tenant)).await,
+    ];
+    let (_, answer) = enqueue(store, other(&theirs)).await;
+    assert_eq!(answer, Enqueued::Waiting);
+    assert_eq!(enqueue(store, other(&tenant)).await.1, Enqueued::Waiting);
+    let wake = async || store.wake_waiting(uid(WORKFLOW), 2, at(500)).await.unwrap();
+    assert_eq!((wake().await, wake().await, wake().await), (2, 1, 0));
+    let claimed = due(store, 1000).await;
+    let mut ids: Vec<RunId> = claimed.iter().map(|run| run.id).collect();
+    ids.sort();
+    assert_eq!(ids, waiting);
+    // One that is not ended waits again, and keeps its position.
+    let first = claimed.iter().find(|run| run.id == waiting[0]).unwrap();
+    let answer = store.admit(admit(first, Flow::default(), 1000)).await.unwrap();
+    assert_eq!(answer, Admission::Waits);
+    assert_eq!(store.ahead(waiting[0]).await.unwrap(), Some(0));
+    ended(store, waiting[1], 1).await;
+    ended(store, holder, 1).await;
+    assert_eq!(due_ids(store, 1000).await, [waiting[0]]);
 }
 
 /// While a run with a unique key has not ended, starts are answered with it, also if they are sent again later.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::{
     ChangeHint,
+    reads::RunFilter,
     runs::{Answer, Delivery, RunMessage, StoredMessage},
 };
 
@@ -105,6 +106,46 @@ pub async fn delivery_wakes_free_runs_only(store: &Arc<dyn Store>) {
     store.deliver(run, cancel("four"), at(600)).await.unwrap();
     assert_eq!(wake_at().await, Some(at(600)));
     assert_eq!(store.claim(claim(ME, 1, 600)).await.unwrap().runs[0].message_seq, 4);
+}
+
+/// A pause is shown from its delivery on, one of a paused run adds nothing, and a run that has ended is not paused.
+pub async fn pauses_show_at_once_and_count_once(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (run, _) = held_run(store, "r1", Vec::new()).await;
+    let status = Status::Running;
+    let deliver = async |message: RunMessage, time| store.deliver(run, message, at(time)).await.unwrap();
+    let paused_at = async || {
+        let filter = RunFilter {
+            limit: 1,
+            ..RunFilter::default()
+        };
+        let listed = store.runs(filter).await.unwrap().items.remove(0);
+        let read = store.run(run).await.unwrap().unwrap();
+        assert_eq!(listed.paused_at, read.paused_at);
+        read.paused_at
+    };
+    let numbered = async || store.load(run).await.unwrap().unwrap().message_seq;
+    assert_eq!(deliver(RunMessage::Resume, 1).await, Delivery::Delivered { status });
+    assert_eq!((paused_at().await, numbered().await), (None, 0));
+    assert_eq!(deliver(RunMessage::Pause, 2).await, Delivery::Delivered { status });
+    assert_eq!(deliver(RunMessage::Pause, 3).await, Delivery::Delivered { status });
+    assert_eq!((paused_at().await, numbered().await), (Some(at(2)), 1));
+    let message = StoredMessage {
+        seq: 1,
+        at: at(2),
+        message: RunMessage::Pause,
+    };
+    assert_eq!(store.messages(run, 0).await.unwrap(), [message]);
+    committed(store, park(run, 1, 2, None)).await;
+    assert_eq!(deliver(RunMessage::Resume, 4).await, Delivery::Delivered { status });
+    assert_eq!((paused_at().await, numbered().await), (None, 2));
+    deliver(RunMessage::Pause, 5).await;
+    let claimed = store.claim(claim(ME, 1, 600)).await.unwrap().runs.remove(0);
+    assert_eq!(claimed.message_seq, 3);
+    committed(store, end(run, claimed.epoch, 3, Status::Failed)).await;
+    assert_eq!(paused_at().await, None);
+    let terminal = Delivery::Terminal { status: Status::Failed };
+    assert_eq!(deliver(RunMessage::Resume, 6).await, terminal);
 }
 
 /// Terminal and unknown runs receive no messages.

@@ -3,7 +3,7 @@
 use super::{commit::ALL, *};
 use crate::{
     definitions::WorkflowFilter,
-    reads::{Order, RunFilter, RunRecord, Window},
+    reads::{Order, RunFilter, RunPosition, RunRecord, Window},
     runs::{Answer, RunMessage},
 };
 
@@ -344,6 +344,44 @@ pub async fn windows_of_events(store: &Arc<dyn Store>) {
     assert_eq!(places(10, 0).await, (vec![1, 2, 3, 4, 5], 5));
     assert_eq!(places(2, 3).await, (vec![4, 5], 5));
     assert_eq!(places(2, 5).await, (vec![], 5));
+}
+
+/// A journal is read from any row on, and the position of a run is its newest row with the status of that row.
+pub async fn journals_are_read_from_a_position(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    let (run, _) = held_run(store, "r1", Vec::new()).await;
+    let waiting = pending(store, "r2").await;
+    for seq in 2..=4 {
+        committed(store, step(run, 1, seq)).await;
+    }
+    let positions = async || {
+        let mut positions = store.positions(&[waiting, run_id(), run]).await.unwrap();
+        positions.sort_by_key(|position| position.run != run);
+        positions
+    };
+    let position = |run, seq, status| RunPosition { run, seq, status };
+    let pending = position(waiting, 0, Status::Pending);
+    assert_eq!(positions().await, [position(run, 4, Status::Running), pending]);
+    let writes = store.writes();
+    let seqs = async |after, limit| {
+        let rows = store.journal_after(run, after, limit).await.unwrap();
+        rows.into_iter().map(|row| row.seq).collect::<Vec<_>>()
+    };
+    assert_eq!(seqs(0, 10).await, [1, 2, 3, 4]);
+    assert_eq!(seqs(2, 10).await, [3, 4]);
+    assert_eq!(seqs(1, 2).await, [2, 3]);
+    assert_eq!(seqs(4, 10).await, [0; 0]);
+    let (all, _) = store.events(run, ALL).await.unwrap();
+    assert_eq!(store.journal_after(run, 0, 10).await.unwrap(), all);
+    assert_eq!(store.journal_after(run_id(), 0, 10).await.unwrap(), []);
+    assert_eq!(store.positions(&[]).await.unwrap(), []);
+    // Reads, heartbeats and checks of readiness are not counted as writes; everything else is, once it can be read.
+    store.heartbeat(&described(ME), at(1)).await.unwrap();
+    store.ping().await.unwrap();
+    assert_eq!(store.writes(), writes);
+    committed(store, end(run, 1, 5, Status::Succeeded)).await;
+    assert!(writes.is_none() || store.writes() > writes, "{writes:?}");
+    assert_eq!(positions().await, [position(run, 5, Status::Succeeded), pending]);
 }
 
 /// Links are listed in the order in which they were created.

@@ -11,7 +11,8 @@
 //! | asks for a place | otherwise | stored; it waits |
 
 use super::{Flow, FlowStep, Place, RunFlow};
-use fermata_core::{RunId, Status, Timestamp};
+use fermata_core::{RunId, Status, Timestamp, plan::FlowControl};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// The row of a key.
@@ -101,11 +102,13 @@ impl Granted {
 }
 
 /// Asks for everything that the run still needs, and changes the rows accordingly. `stored` is `None` for a run that has not
-/// asked before; otherwise it comes with the time at which the row is due. The rows change only if the answer is `Stored`.
+/// asked before; otherwise it comes with the time at which the row is due. `is_current`: the run follows the version that is active
+/// now, so its limits are in force. The rows change only if the answer is `Stored`.
 pub(crate) fn ask(
     flow: &Flow,
     run: RunId,
     stored: Option<(&RunFlow, Option<Timestamp>)>,
+    is_current: bool,
     now: Timestamp,
     rows: &mut KeyRows,
 ) -> Asked {
@@ -130,7 +133,8 @@ pub(crate) fn ask(
                 _ => {}
             }
         }
-        if flow.places.iter().any(|place| place.refuse && !is_free(place, rows)) {
+        let is_full = |place: &Place| place.refuse && !is_free(place, is_current, rows);
+        if flow.places.iter().any(is_full) {
             return Asked::Full;
         }
         if let Some(debounce) = &flow.debounce {
@@ -167,8 +171,8 @@ pub(crate) fn ask(
         return Asked::Stored(granted);
     }
     for place in flow.places.iter().skip(granted.held as usize) {
-        let is_free = is_free(place, rows);
-        let row = limited(place, rows);
+        let is_free = is_free(place, is_current, rows);
+        let row = limited(place, is_current, rows);
         match is_free {
             true => row.held += 1,
             // Only a run that was stored before it asked comes here: its runner ends it, and that frees what it holds.
@@ -191,22 +195,54 @@ fn own(flow: &Flow, run: RunId, rows: &mut KeyRows) {
 }
 
 /// Whether a run may take a place now.
-fn is_free(place: &Place, rows: &KeyRows) -> bool {
-    let row = rows.get(&place.key.key);
-    let most = match row {
-        Some(row) if row.version > place.version && row.most > 0 => row.most,
-        _ => place.limit,
+fn is_free(place: &Place, is_current: bool, rows: &KeyRows) -> bool {
+    let Some(row) = rows.get(&place.key.key) else {
+        return true;
     };
-    row.is_none_or(|row| row.held < most && !row.has_waiters)
+    let most = match sets_limit(place, is_current, row) {
+        true => place.limit,
+        false => row.most,
+    };
+    row.held < most && !row.has_waiters
 }
 
-/// The row of a place's key, with the limit of the newest version.
-fn limited<'a>(place: &Place, rows: &'a mut KeyRows) -> &'a mut KeyRow {
+/// The row of a place's key, with the limit that is in force.
+fn limited<'a>(place: &Place, is_current: bool, rows: &'a mut KeyRows) -> &'a mut KeyRow {
     let row = rows.entry(place.key.key.clone()).or_default();
-    if place.version >= row.version || row.most == 0 {
+    if sets_limit(place, is_current, row) {
         (row.most, row.version) = (place.limit, place.version);
     }
     row
+}
+
+/// Whether the limit of a run replaces that of the key. The limit of a document is that of its active version: another version
+/// sets it only if the key has none. The limit of a tenant is the last one seen.
+fn sets_limit(place: &Place, is_current: bool, row: &KeyRow) -> bool {
+    is_current || place.tenant || row.most == 0
+}
+
+/// The limit of keys of a workflow whose active version has no limit.
+pub(crate) const UNLIMITED: u32 = i32::MAX as u32;
+
+/// The limit that a stored plan gives to the keys of its workflow.
+pub(crate) fn limit_of(plan: &str) -> u32 {
+    #[derive(Deserialize)]
+    struct Text {
+        plan: Part,
+    }
+    #[derive(Deserialize)]
+    struct Part {
+        #[serde(default)]
+        flow: Option<FlowControl>,
+    }
+    // Plans without the rule are not parsed.
+    let text = match plan.contains(r#""concurrency":{"#) {
+        true => serde_json::from_str::<Text>(plan).ok(),
+        false => None,
+    };
+    let control = text.and_then(|text| text.plan.flow);
+    let rule = control.and_then(|control| control.concurrency);
+    rule.map_or(UNLIMITED, |rule| rule.limit.min(UNLIMITED))
 }
 
 /// Counts a run in the first window that has room. Returns its begin if that is in the future.

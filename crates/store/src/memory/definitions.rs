@@ -193,10 +193,11 @@ impl State {
             _ => {}
         }
         let (row, draft) = (entry.row.clone(), entry.draft.clone());
+        let before = row.current_version;
         let publication = self.published(row, draft, checksum, mode, at);
         self.add_plan(uid, publication.version, plan);
         if mode.activates() {
-            self.reconcile_triggers(&publication.workflow, plan, at);
+            self.activated(&publication.workflow, before, plan, at);
         }
         Published::Version(publication)
     }
@@ -227,10 +228,18 @@ impl State {
         };
         let mode = PublishMode::Publish(Activation::Activate { enabled });
         let (checksum, at) = (draft.checksum.clone(), draft.at);
+        let before = row.current_version;
         let publication = self.published(row, Some(draft), &checksum, mode, at);
         self.add_plan(publication.workflow.uid, publication.version, &plan);
-        self.reconcile_triggers(&publication.workflow, &plan, at);
+        self.activated(&publication.workflow, before, &plan, at);
         Released::Version(publication)
+    }
+
+    /// Makes triggers and limits those of this plan, which is current now. `before`: the version that was current.
+    fn activated(&mut self, workflow: &Workflow, before: Option<u32>, plan: &str, at: Timestamp) {
+        let before = before.and_then(|version| self.plan(workflow.uid, version));
+        self.reconcile_triggers(workflow, &before.unwrap_or_default(), plan, at);
+        self.set_limit(workflow.uid, workflow.current_version.unwrap_or(0), plan);
     }
 
     /// Makes the document the newest version, unless the newest version is the same, and updates the workflow.
@@ -321,13 +330,13 @@ impl State {
 
     pub(super) fn set_enablement(&mut self, uid: Uuid, change: &Enablement, at: Timestamp) -> Option<(Workflow, bool)> {
         let row = &mut self.live_mut(uid)?.row;
-        let before = row.status;
+        let (before, version_before) = (row.status, row.current_version);
         let applies = change.apply(row, at);
         let row = row.clone();
         if applies {
             if let Some(shown) = &change.version {
                 let plan = self.plan(uid, shown.version).unwrap_or_default();
-                self.reconcile_triggers(&row, &plan, at);
+                self.activated(&row, version_before, &plan, at);
             }
             self.triggers.follow(uid, before, row.status, at);
         }

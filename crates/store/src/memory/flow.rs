@@ -7,7 +7,7 @@ use super::{MemoryStore, State};
 use crate::{
     ChangeHint, Result,
     flow::{
-        Admission, Admit, Flow, FlowStep, FlowStore, KEPT_REQUESTS_MS, MAX_AHEAD, RunFlow,
+        Admission, Admit, Flow, FlowStep, FlowStore, KEPT_REQUESTS_MS, MAX_AHEAD, RunFlow, Swept, places_of,
         rules::{self, Asked, Granted, KeyRow, KeyRows},
     },
     runs::{Enqueued, NewRun},
@@ -23,6 +23,10 @@ impl FlowStore for MemoryStore {
         self.with(|state| state.admit(&request))
     }
 
+    async fn wake_waiting(&self, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32> {
+        self.with(|state| state.wake_waiting(workflow, limit, now))
+    }
+
     async fn ahead(&self, run: RunId) -> Result<Option<u32>> {
         self.with(|state| {
             let waiting = state.runs.get(&run)?.flow.as_ref()?.waiting.clone()?;
@@ -31,7 +35,7 @@ impl FlowStore for MemoryStore {
         })
     }
 
-    async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Option<String>> {
+    async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Swept> {
         self.with(|state| state.sweep_flow(after.unwrap_or_default(), limit, now))
     }
 }
@@ -40,7 +44,7 @@ impl State {
     /// What becomes of a new run with flow control: how it is stored, or the answer to its start.
     pub(super) fn enter(&mut self, new: &NewRun, flow: &Flow) -> Result<(Granted, KeyRows), Enqueued> {
         let mut rows = self.key_rows(flow);
-        match rules::ask(flow, new.id, None, new.created_at, &mut rows) {
+        match rules::ask(flow, new.id, None, !new.pinned, new.created_at, &mut rows) {
             Asked::Stored(granted) => Ok((granted, rows)),
             Asked::Full => Err(Enqueued::Full),
             Asked::Existing(owner) => Err(self.answered_with(new, owner)),
@@ -107,8 +111,9 @@ impl State {
         rows.take_while(move |(key, ..)| *key == name).map(|(.., run)| *run)
     }
 
-    /// Writes rows of keys, and hands over places that are free while runs wait.
-    pub(super) fn put_keys(&mut self, rows: KeyRows, at: Timestamp) {
+    /// Writes rows of keys, and hands over places that are free while runs wait. Returns how many.
+    pub(super) fn put_keys(&mut self, rows: KeyRows, at: Timestamp) -> u32 {
+        let mut handed = 0;
         for (name, mut row) in rows {
             for _ in 0..row.spare() {
                 let Some(first) = self.waiting_for(&name).next() else {
@@ -125,7 +130,7 @@ impl State {
                 self.set_flow(first, flow);
                 self.place(first, owner, Some(wake_at));
                 self.hints.push(ChangeHint::Due(at));
-                row.held += 1;
+                (row.held, handed) = (row.held + 1, handed + 1);
             }
             row.has_waiters = false;
             match row.is_free() {
@@ -133,6 +138,7 @@ impl State {
                 false => self.flow_keys.insert(name, row),
             };
         }
+        handed
     }
 
     /// Sets the flow control of a run, and keeps the index of waiting runs in step.
@@ -183,7 +189,7 @@ impl State {
         let flow = stored.as_ref().map_or(&request.flow, |stored| &stored.flow).clone();
         let mut rows = self.key_rows(&flow);
         let before = stored.as_deref().map(|stored| (stored, entry.wake_at));
-        match rules::ask(&flow, run, before, request.at, &mut rows) {
+        match rules::ask(&flow, run, before, false, request.at, &mut rows) {
             Asked::Full => Admission::Full,
             Asked::Existing(into) => Admission::Merged { into },
             Asked::Merge { run: into, wake_at } => {
@@ -211,25 +217,55 @@ impl State {
         }
     }
 
-    fn sweep_flow(&mut self, mut after: String, limit: u32, now: Timestamp) -> Option<String> {
+    fn wake_waiting(&mut self, workflow: Uuid, limit: u32, now: Timestamp) -> u32 {
+        let all = self.waiting.iter().map(|(.., run)| *run);
+        let asleep = all.filter(|run| {
+            let entry = self.runs.get(run);
+            entry.is_some_and(|entry| entry.new.workflow_uid == workflow && entry.wake_at.is_none())
+        });
+        let woken: Vec<RunId> = asleep.take(limit as usize).collect();
+        for run in &woken {
+            self.place(*run, None, Some(now));
+            self.hints.push(ChangeHint::Due(now));
+        }
+        woken.len() as u32
+    }
+
+    /// Gives the keys of a workflow the limit of this plan, which is current now. The sweep hands over places that are free then.
+    pub(super) fn set_limit(&mut self, workflow: Uuid, version: u32, plan: &str) {
+        let limit = rules::limit_of(plan);
+        for (_, row) in self.flow_keys.range_mut::<String, _>(between(&places_of(workflow))) {
+            (row.most, row.version) = (limit, version);
+        }
+    }
+
+    fn sweep_flow(&mut self, mut after: String, limit: u32, now: Timestamp) -> Swept {
         self.flow_keys
             .retain(|_, row| row.expires_at.is_none_or(|expires_at| expires_at > now));
         let kept_since = Timestamp(now.0.saturating_sub(KEPT_REQUESTS_MS as i64 * 1000));
         self.merged_requests.retain(|_, (_, at)| *at > kept_since);
+        let mut handed = 0;
         for _ in 0..limit {
             let last = (after.clone(), Reverse(i32::MIN), RunId(Uuid::max()));
             let mut rest = self.waiting.range((Bound::Excluded(last), Bound::Unbounded));
-            let name = rest.next().map(|(key, ..)| key.clone())?;
+            let Some(name) = rest.next().map(|(key, ..)| key.clone()) else {
+                return Swept { next: None, handed };
+            };
             let row = self.key_row(&name).unwrap_or(KeyRow {
                 most: 1,
                 has_waiters: true,
                 ..KeyRow::default()
             });
             if row.spare() > 0 {
-                self.put_keys(KeyRows::from([(name.clone(), row)]), now);
+                handed += self.put_keys(KeyRows::from([(name.clone(), row)]), now);
             }
             after = name;
         }
-        Some(after)
+        let next = Some(after);
+        Swept { next, handed }
     }
+}
+
+fn between((first, last): &(String, String)) -> (Bound<&String>, Bound<&String>) {
+    (Bound::Excluded(first), Bound::Excluded(last))
 }

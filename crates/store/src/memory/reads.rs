@@ -5,7 +5,7 @@ use crate::{
     Result,
     reads::{
         EventRecord, LinkRecord, MAX_EXAMINED, MAX_QUEUE_DEPTH, Order, Page, QueueDepth, ReadStore, RunFilter, RunPage,
-        RunRecord, Window,
+        RunPosition, RunRecord, Window,
     },
     runs::{Attempt, StoredMessage, WaitRecord},
 };
@@ -39,6 +39,14 @@ impl ReadStore for MemoryStore {
         self.with(|state| state.events(run, window))
     }
 
+    async fn positions(&self, runs: &[RunId]) -> Result<Vec<RunPosition>> {
+        self.with(|state| state.positions(runs))
+    }
+
+    async fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<EventRecord>> {
+        self.with(|state| state.journal_after(run, after, limit))
+    }
+
     async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>> {
         self.with(|state| state.queue_depths(now))
     }
@@ -54,12 +62,14 @@ impl State {
         let due = self.free.iter().take_while(|(at, _)| *at <= now);
         for (_, run) in due.take(MAX_QUEUE_DEPTH as usize) {
             if let Some(Entry { new, .. }) = self.runs.get(run) {
-                *depths.entry((&new.workflow_id, new.workflow_uid)).or_default() += 1;
+                let of = (&new.workflow_id, new.workflow_uid, &new.tenant);
+                *depths.entry(of).or_default() += 1;
             }
         }
-        let depth = |((workflow_id, workflow_uid), runs): ((&String, Uuid), u64)| QueueDepth {
+        let depth = |((workflow_id, workflow_uid, tenant), runs): ((&String, Uuid, &String), u64)| QueueDepth {
             workflow_uid,
             workflow_id: workflow_id.clone(),
+            tenant: tenant.clone(),
             runs,
         };
         depths.into_iter().map(depth).collect()
@@ -161,6 +171,24 @@ impl State {
             cut(entry.journal.iter(), window).cloned().collect(),
             entry.journal.len() as u64,
         )
+    }
+
+    fn positions(&self, runs: &[RunId]) -> Vec<RunPosition> {
+        let position = |run: &RunId| {
+            let entry = self.runs.get(run)?;
+            Some(RunPosition {
+                run: *run,
+                seq: entry.journal.last().map_or(0, |row| row.seq),
+                status: entry.record().status,
+            })
+        };
+        runs.iter().filter_map(position).collect()
+    }
+
+    fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Vec<EventRecord> {
+        let rows = self.runs.get(&run).into_iter().flat_map(|entry| &entry.journal);
+        let rows = rows.filter(|row| row.seq > after);
+        rows.take(limit as usize).cloned().collect()
     }
 
     pub(super) fn last_attempts(&self, run: RunId, nodes: &[NodeId]) -> Vec<Attempt> {

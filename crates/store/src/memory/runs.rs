@@ -15,7 +15,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp, encode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[async_trait]
 impl RunStore for MemoryStore {
@@ -108,6 +108,7 @@ pub(super) struct Entry {
     pub(super) messages: Vec<StoredMessage>,
     pub(super) flow: Option<Box<RunFlow>>,
     pub(super) cached_state: Option<String>,
+    paused_at: Option<Timestamp>,
 }
 
 /// A wait, and the seq of the message with its answer.
@@ -136,10 +137,14 @@ impl State {
         let existing = existing.map(Entry::existing);
         let parent = new.parent.as_ref().and_then(|parent| self.runs.get(&parent.run));
         let parent = parent.map(Entry::parent_facts);
+        let source = new.rerun.as_ref().and_then(|rerun| self.runs.get(&rerun.source.run));
+        let facts = source.map(Entry::parent_facts);
         let workflow = self.workflow_facts(&new);
-        if let Some(answer) = rules::refused_start(&new, workflow.as_ref(), existing.as_ref(), parent.as_ref()) {
+        let existing = existing.as_ref();
+        if let Some(answer) = rules::refused_start(&new, workflow.as_ref(), existing, parent.as_ref(), facts.as_ref()) {
             return answer;
         }
+        let attempts = source.map(|source| source.kept_by(&new)).unwrap_or_default();
         let limited = match new.flow.take() {
             None => None,
             Some(flow) => match self.enter(&new, &flow) {
@@ -159,7 +164,9 @@ impl State {
         if let Some(parent) = &new.parent {
             self.children.entry(parent.run).or_default().insert(id);
         }
-        self.runs.insert(id, Entry::new(new));
+        let mut entry = Entry::new(new);
+        entry.attempts = attempts;
+        self.runs.insert(id, entry);
         if let Some((flow, granted, rows)) = limited {
             let (delayed_until, wake_at) = (granted.delayed_until, granted.wake_at(created_at));
             self.set_flow(id, Some(Box::new(granted.of(*flow))));
@@ -277,9 +284,14 @@ impl State {
                 .links
                 .iter()
                 .map(|link| self.links.get(&link_key(link)).copied())
+                .map(|owner| owner.filter(|owner| self.root_of(*owner) != entry.root()))
                 .collect(),
             answered: rules::closed_waits(commit).filter(unseen).cloned().collect(),
         }
+    }
+
+    fn root_of(&self, run: RunId) -> RunId {
+        self.runs.get(&run).map_or(run, Entry::root)
     }
 
     fn link(&mut self, run: RunId, link: Link, at: Timestamp) {
@@ -369,6 +381,12 @@ impl State {
         if ends && entry.messages.iter().any(|unread| unread.message == message) {
             return Delivery::Delivered { status };
         }
+        if let Some(pauses) = message.pauses() {
+            if pauses == entry.paused_at.is_some() {
+                return Delivery::Delivered { status };
+            }
+            entry.paused_at = pauses.then_some(at);
+        }
         let is_cancel = matches!(message, RunMessage::Cancel { .. });
         entry.message_seq += 1;
         entry.messages.push(StoredMessage {
@@ -450,6 +468,7 @@ impl Entry {
             messages: Vec::new(),
             flow: None,
             cached_state: None,
+            paused_at: None,
         }
     }
 
@@ -472,7 +491,28 @@ impl Entry {
             status: self.status,
             owner: self.lease_owner,
             epoch: self.epoch,
+            emptied: self.new.trigger.is_empty(),
         }
+    }
+
+    /// The first run of its chain of reruns.
+    fn root(&self) -> RunId {
+        self.new.rerun.as_ref().map_or(self.new.id, |rerun| rerun.source.root)
+    }
+
+    /// The attempts that a new run keeps of this one.
+    fn kept_by(&self, new: &NewRun) -> BTreeMap<(NodeId, u32), Attempt> {
+        let nodes = new.rerun.iter().flat_map(|rerun| &rerun.nodes);
+        let nodes: BTreeSet<&NodeId> = nodes.collect();
+        let kept = self.attempts.iter().filter(|((node, _), _)| nodes.contains(node));
+        let kept = kept.map(|(key, attempt)| {
+            let attempt = Attempt {
+                reused_from: attempt.reused_from.or(Some(self.new.id)),
+                ..attempt.clone()
+            };
+            (key.clone(), attempt)
+        });
+        kept.collect()
     }
 
     fn facts(&self) -> RunFacts {
@@ -497,6 +537,9 @@ impl Entry {
         (self.journal, self.attempts) = (Vec::new(), BTreeMap::new());
         (self.links, self.waits, self.messages) = (Vec::new(), Vec::new(), Vec::new());
         self.cached_state = None;
+        if let Some(rerun) = &mut self.new.rerun {
+            rerun.text = String::new();
+        }
     }
 
     fn write(&mut self, seq: u32, at: Timestamp, text: Option<String>) {
@@ -550,6 +593,7 @@ impl Entry {
                 .as_ref()
                 .map_or(Vec::new(), |parent| parent.lineage.clone()),
             flow: self.flow.clone(),
+            rerun: self.new.rerun.as_ref().map(|rerun| rerun.text.clone()),
             journal: self.journal.iter().map(|row| row.data.clone()).collect(),
         }
     }
@@ -575,6 +619,7 @@ impl Entry {
             parent_node: self.new.parent.as_ref().and_then(|parent| parent.node.clone()),
             parent_item: self.new.parent.as_ref().and_then(|parent| parent.item),
             depth: self.new.parent.as_ref().map_or(0, |parent| parent.depth),
+            rerun_of: self.new.rerun.as_ref().map(|rerun| rerun.source),
             trigger: self.new.trigger.clone(),
             spec: self.new.spec.clone(),
             outputs: self.outputs.clone(),
@@ -584,6 +629,7 @@ impl Entry {
             ended_at: self.ended_at,
             wake_at: self.wake_at,
             runner: self.lease_owner,
+            paused_at: self.paused_at.filter(|_| !self.status.is_terminal()),
             flow: self.flow.clone(),
         }
     }

@@ -124,7 +124,9 @@ impl TriggerStore for MemoryStore {
             };
             match settled {
                 Settled::Later(at) => delivery.retry_at = Some(at),
-                Settled::Started(run) => {
+                Settled::Started { run, keeps_payload } => {
+                    let kept = (delivery.payload.take(), delivery.request.take());
+                    (delivery.payload, delivery.request) = if keeps_payload { kept } else { (None, None) };
                     delivery.run = run;
                     delivery.start();
                 }
@@ -317,6 +319,7 @@ impl Tables {
             && there.state != DeliveryState::Started
         {
             (there.id, there.run) = (delivery.id, delivery.run);
+            (there.payload, there.request) = (delivery.payload.clone(), delivery.request.clone());
             there.start();
         }
     }
@@ -325,7 +328,7 @@ impl Tables {
 impl TriggerDelivery {
     fn start(&mut self) {
         self.state = DeliveryState::Started;
-        (self.reason, self.saw, self.payload, self.request) = (None, None, None, None);
+        (self.reason, self.saw) = (None, None);
         self.retry_at = None;
     }
 }
@@ -339,10 +342,10 @@ impl State {
         is_possible
     }
 
-    /// Makes the declared triggers of a workflow those of this plan, which is current now.
-    pub(super) fn reconcile_triggers(&mut self, workflow: &Workflow, plan: &str, at: Timestamp) {
+    /// Makes the declared triggers of a workflow those of this plan, which is current now. `before` is the plan that was current.
+    pub(super) fn reconcile_triggers(&mut self, workflow: &Workflow, before: &str, plan: &str, at: Timestamp) {
         let there = self.triggers.of(workflow.uid);
-        let changes = declared::reconcile(workflow, there, declared::of_plan(plan), at);
+        let changes = declared::reconcile(workflow, there, &declared::of_plan(before), declared::of_plan(plan), at);
         for id in &changes.removed {
             self.triggers.triggers.remove(id);
         }

@@ -3,7 +3,7 @@
 use super::{
     columns::{flow, get, maybe, plain, signed, text},
     error::PgError,
-    facts::{Facts, RunRow},
+    facts::{Facts, Owner, RunRow},
     inbox::item_facts,
     pipeline::Query,
     sql::Statements,
@@ -65,7 +65,7 @@ impl<'a> BatchReads<'a> {
                     reads
                         .merging
                         .extend(run.flow.as_ref().filter(|flow| flow.merges()).map(|_| &**run));
-                    reads.parents.extend(work.leased_parent().map(|parent| parent.0));
+                    reads.parents.extend(work.needed_run().map(|parent| parent.0));
                     continue;
                 }
                 Work::Commit { commit, text } => {
@@ -230,13 +230,23 @@ impl Facts {
                     };
                     let wake_at = plain(row, 5)?;
                     let flow = flow(row, 8)?;
-                    self.runs.insert(get(row, 0)?, RunRow { facts, wake_at, flow });
+                    let root = maybe(row, 12)?;
+                    let paused = plain::<Option<i64>>(row, 13)?.is_some();
+                    let row_of_run = RunRow {
+                        facts,
+                        wake_at,
+                        flow,
+                        root,
+                        paused,
+                    };
+                    self.runs.insert(get(row, 0)?, row_of_run);
                 }
                 ReadKind::Parents => {
                     let parent = ParentFacts {
                         status: get(row, 1)?,
                         owner: plain::<Option<Uuid>>(row, 2)?.map(RunnerId),
                         epoch: get(row, 3)?,
+                        emptied: plain(row, 4)?,
                     };
                     self.parents.insert(get(row, 0)?, parent);
                 }
@@ -256,7 +266,8 @@ impl Facts {
                 }
                 ReadKind::LinkOwners => {
                     let resource = (plain(row, 0)?, plain(row, 1)?, plain(row, 2)?);
-                    self.owners.insert(resource, get(row, 3)?);
+                    let (run, root) = (get(row, 3)?, get(row, 4)?);
+                    self.owners.insert(resource, Owner { run, root });
                 }
                 ReadKind::UnseenAnswers => {
                     self.answered.insert((get(row, 0)?, plain(row, 1)?));

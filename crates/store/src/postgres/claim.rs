@@ -193,6 +193,7 @@ fn stored_run(row: &Row) -> Result<StoredRun, PgError> {
         traceparent: plain(row, 22)?,
         flow: flow(row, 23)?,
         request: plain(row, 27)?,
+        rerun: plain(row, 28)?,
         journal: Vec::new(),
     })
 }
@@ -204,6 +205,6 @@ pub(super) async fn load(client: &impl GenericClient, run: RunId) -> Result<Opti
         return Ok(None);
     };
     let mut stored = stored_run(&row)?;
-    stored.journal = plain(&row, 28)?;
+    stored.journal = plain(&row, 29)?;
     Ok(Some(stored))
 }

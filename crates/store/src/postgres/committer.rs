@@ -262,7 +262,7 @@ impl Committer {
                 .request()
                 .map(|(tenant, id)| (tenant.to_owned(), id.to_owned()));
             // A child is not started in the batch that commits a step of its parent: the step might end the parent.
-            let parent = member.work.leased_parent();
+            let parent = member.work.needed_run();
             let apart = !parents.contains(&member.work.run()) && parent.is_none_or(|parent| !runs.contains(&parent));
             // Of the runs that ask for the same unique or debounce key, a batch stores at most one.
             let owned = member.work.asks().into_iter().flat_map(Flow::owned);

@@ -8,7 +8,7 @@ mod flow;
 
 use super::{
     columns::{signed, small, text},
-    facts::{Facts, Resource, RunRow},
+    facts::{Facts, Owner, Resource, RunRow},
     rows::{AnsweredWait, InsertedRun, OfferedWait, RunUpdate, Writes},
     work::{LeaseCheck, MemberResult, Outcome, Work},
 };
@@ -17,7 +17,7 @@ use crate::{
     rules::{self, ConflictFacts, LeaseChange},
     runs::{
         Answer, CHILDREN_ENDED, CachedState, CommitAnswer, Delivery, Enqueued, Link, NewRun, RunCommit, WaitChange,
-        is_cancel,
+        is_cancel, pauses,
     },
     usage::month_of,
 };
@@ -52,7 +52,7 @@ pub(super) fn decide<'a>(batch: &[&'a Work], facts: &Facts) -> (Vec<MemberResult
 struct Deciding<'a, 'f> {
     facts: &'f Facts,
     /// Resources that members of this batch link.
-    taken: HashMap<Resource, RunId>,
+    taken: HashMap<Resource, Owner>,
     /// Rows of keys that members of this batch have changed.
     keys: KeyRows,
     /// The position of the member that is decided.
@@ -93,8 +93,10 @@ impl<'a> Deciding<'a, '_> {
             .parent
             .as_ref()
             .and_then(|parent| self.facts.parents.get(&parent.run));
+        let source = run.rerun.as_ref();
+        let source = source.and_then(|rerun| self.facts.parents.get(&rerun.source.run));
         let workflow = self.facts.workflows.get(&run.workflow_uid).and_then(Option::as_ref);
-        if let Some(answer) = rules::refused_start(run, workflow, self.facts.requests.get(&request), parent) {
+        if let Some(answer) = rules::refused_start(run, workflow, self.facts.requests.get(&request), parent, source) {
             return answer;
         }
         let limited = match &run.flow {
@@ -117,6 +119,10 @@ impl<'a> Deciding<'a, '_> {
             flow,
         });
         self.writes.deliveries.extend(run.delivery.as_deref());
+        if let Some(rerun) = &run.rerun {
+            let copied = rerun.nodes.iter().map(|node| (run.id, rerun.source.run, node.as_str()));
+            self.writes.copied.extend(copied);
+        }
         self.writes.fields.extend(run.fields.iter().map(|field| (run, field)));
         if !begins {
             if let Some(at) = granted.and_then(|granted| granted.delayed_until) {
@@ -142,7 +148,7 @@ impl<'a> Deciding<'a, '_> {
         let Some(row) = row.filter(|row| !rules::is_fenced(commit, Some(&row.facts))) else {
             return CommitAnswer::Fenced;
         };
-        if let Some(conflict) = rules::conflict(commit, text.is_some(), &self.conflict_facts(commit)) {
+        if let Some(conflict) = rules::conflict(commit, text.is_some(), &self.conflict_facts(commit, row)) {
             return CommitAnswer::Conflict(conflict);
         }
         let terminal = commit.status.as_ref().is_some_and(|change| change.status.is_terminal());
@@ -154,7 +160,12 @@ impl<'a> Deciding<'a, '_> {
         }
         for link in &commit.links {
             let resource = resource(link);
-            if !self.facts.owners.contains_key(&resource) && self.taken.insert(resource, commit.run).is_none() {
+            let owner = Owner {
+                run: commit.run,
+                root: row.root.unwrap_or(commit.run),
+            };
+            if !self.facts.owners.contains_key(&resource) && !self.taken.contains_key(&resource) {
+                self.taken.insert(resource, owner);
                 self.writes.links.push((commit.run, link, commit.at));
             }
         }
@@ -205,11 +216,12 @@ impl<'a> Deciding<'a, '_> {
     }
 
     /// The data that shows whether the commit conflicts.
-    fn conflict_facts(&self, commit: &RunCommit) -> ConflictFacts {
+    fn conflict_facts(&self, commit: &RunCommit, row: &RunRow) -> ConflictFacts {
+        let root = row.root.unwrap_or(commit.run);
         let owner = |link: &Link| {
             let resource = resource(link);
             let owner = self.facts.owners.get(&resource).or_else(|| self.taken.get(&resource));
-            owner.copied()
+            owner.filter(|owner| owner.root != root).map(|owner| owner.run)
         };
         let answered = |node: &&NodeId| {
             let wait = (commit.run, node.as_str().to_owned());
@@ -273,6 +285,12 @@ impl<'a> Deciding<'a, '_> {
         }
         if ends && self.facts.unread_ends.contains(&run) {
             return Delivery::Delivered { status };
+        }
+        if let Some(pauses) = pauses(message) {
+            if pauses == row.paused {
+                return Delivery::Delivered { status };
+            }
+            self.writes.paused.push((run, pauses.then_some(at.0)));
         }
         self.put(run, row, message, at);
         Delivery::Delivered { status }

@@ -7,7 +7,7 @@
 use super::{
     columns::{get, maybe, plain, small, text},
     error::PgError,
-    fields,
+    fields, flow,
     sessions::commit,
     triggers,
 };
@@ -148,9 +148,10 @@ pub(super) async fn publish(
         },
     };
     insert_plan(&tx, uid, version.0, plan, at).await?;
+    let before = workflow.current_version;
     let publication = published(&tx, workflow, draft.as_ref(), version, mode, at).await?;
     if mode.activates() {
-        triggers::reconcile(&tx, &publication.workflow, plan, at).await?;
+        activated(&tx, &publication.workflow, before, plan, at).await?;
     }
     commit(tx).await?;
     Ok(Published::Version(publication))
@@ -193,10 +194,27 @@ pub(super) async fn release(session: &mut Object, release: &Release) -> Result<R
     let version = version_of(&tx, &workflow, draft, draft.at).await?;
     insert_plan(&tx, workflow.uid, version.0, plan, draft.at).await?;
     let mode = PublishMode::Publish(Activation::Activate { enabled: *enabled });
+    let before = workflow.current_version;
     let publication = published(&tx, workflow, Some(draft), version, mode, draft.at).await?;
-    triggers::reconcile(&tx, &publication.workflow, plan, draft.at).await?;
+    activated(&tx, &publication.workflow, before, plan, draft.at).await?;
     commit(tx).await?;
     Ok(Released::Version(publication))
+}
+
+/// Makes triggers and limits those of this plan, which is current now. `before`: the version that was current. The workflow is locked.
+async fn activated(
+    tx: &Transaction<'_>,
+    workflow: &Workflow,
+    before: Option<u32>,
+    current: &str,
+    at: Timestamp,
+) -> Result<(), PgError> {
+    let before = match before {
+        Some(version) => plan(tx, workflow.uid, version).await?,
+        None => None,
+    };
+    triggers::reconcile(tx, workflow, before.as_deref().unwrap_or_default(), current, at).await?;
+    flow::set_limit(tx, workflow.uid, workflow.current_version.unwrap_or(0), current).await
 }
 
 /// The row of a tenant's usage that serialises the creation of its workflows. No month has this number.
@@ -371,14 +389,14 @@ pub(super) async fn set_enablement(
     let Some(mut workflow) = locked(&tx, Which::Known(uid)).await? else {
         return Ok(None);
     };
-    let before = workflow.status;
+    let (before, version_before) = (workflow.status, workflow.current_version);
     if !change.apply(&mut workflow, at) {
         return Ok(Some((workflow, false)));
     }
     update_workflow(&tx, &workflow).await?;
     if let Some(shown) = &change.version {
         let plan = plan(&tx, uid, shown.version).await?;
-        triggers::reconcile(&tx, &workflow, plan.as_deref().unwrap_or_default(), at).await?;
+        activated(&tx, &workflow, version_before, plan.as_deref().unwrap_or_default(), at).await?;
     }
     triggers::follow(&tx, uid, before, workflow.status, at).await?;
     commit(tx).await?;

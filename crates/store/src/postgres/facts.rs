@@ -15,6 +15,13 @@ use uuid::Uuid;
 /// An external resource: system, type, id.
 pub(super) type Resource = (String, String, String);
 
+/// The run that a resource is linked to, and the first run of its chain of reruns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    pub(super) run: RunId,
+    pub(super) root: RunId,
+}
+
 /// The data for the checks of a batch.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
@@ -23,7 +30,7 @@ pub(super) struct Facts {
     /// Existing runs with a (tenant, requestId) of the batch.
     pub(super) requests: HashMap<(String, String), ExistingRun>,
     pub(super) runs: HashMap<RunId, RunRow>,
-    /// The parents of new runs that name a lease of their parent.
+    /// The parents of new runs that name a lease of their parent, and the runs that new runs repeat.
     pub(super) parents: HashMap<RunId, ParentFacts>,
     /// Runs with an unread message about ended children.
     pub(super) unread_ends: HashSet<RunId>,
@@ -34,7 +41,7 @@ pub(super) struct Facts {
     /// The last sequence number in the journals of committing runs.
     pub(super) last_seqs: HashMap<RunId, u32>,
     /// The runs to which resources are already linked.
-    pub(super) owners: HashMap<Resource, RunId>,
+    pub(super) owners: HashMap<Resource, Owner>,
     /// Waits to be closed that have an answer which their run has not read yet.
     pub(super) answered: HashSet<(RunId, String)>,
     /// Open tokens.
@@ -50,7 +57,7 @@ impl Facts {
     pub(super) fn is_locked(&self, work: &Work) -> bool {
         match work {
             Work::Enqueue { run, .. } => {
-                let parent = work.leased_parent();
+                let parent = work.needed_run();
                 self.locked_workflows.contains(&run.workflow_uid)
                     || parent.is_some_and(|parent| self.locked_runs.contains(&parent))
             }
@@ -97,4 +104,7 @@ pub(super) struct RunRow {
     pub(super) facts: RunFacts,
     pub(super) wake_at: Option<i64>,
     pub(super) flow: Option<Box<RunFlow>>,
+    /// The first run of its chain of reruns, if it is not the run itself.
+    pub(super) root: Option<RunId>,
+    pub(super) paused: bool,
 }

@@ -6,7 +6,7 @@
 
 use super::{
     PostgresStore,
-    columns::{flow, get, plain},
+    columns::{flow, get, plain, small},
     error::PgError,
     hints::Notifications,
     mistaken,
@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     Result,
-    flow::{Admission, Admit, FIRST_WAITING, FlowStore, KEPT_REQUESTS_MS, MAX_AHEAD, UNFREED, rules},
+    flow::{
+        Admission, Admit, FIRST_WAITING, FlowStore, KEPT_REQUESTS_MS, MAX_AHEAD, SET_LIMIT, Swept, UNFREED, awaited_by,
+        places_of, rules,
+    },
     statements::dollars,
 };
 use async_trait::async_trait;
@@ -24,6 +27,10 @@ use deadpool_postgres::{GenericClient, Object, Transaction};
 use fermata_core::{RunId, Timestamp};
 use std::collections::BTreeMap;
 use uuid::Uuid;
+
+pub(super) const WAKE_WAITING: &str = "UPDATE workflow_executions SET wake_at = $4 WHERE ctid = ANY(ARRAY(SELECT ctid
+    FROM workflow_executions WHERE waiting_key > $1 AND waiting_key < $2 AND workflow_uid = $3 AND wake_at IS NULL
+    ORDER BY waiting_key LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED))";
 
 const WAITS_FOR: &str = "SELECT waiting_key FROM workflow_executions WHERE id = $1";
 
@@ -71,20 +78,58 @@ impl FlowStore for PostgresStore {
         }
     }
 
+    async fn wake_waiting(&self, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32> {
+        let woken = patiently!(self.sessions, |session| wake_waiting(&session, workflow, limit, now))?;
+        if woken > 0 {
+            self.publish_due(now);
+        }
+        Ok(woken)
+    }
+
     async fn ahead(&self, run: RunId) -> Result<Option<u32>> {
         patiently!(self.sessions, |session| ahead(&session, run))
     }
 
-    async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Option<String>> {
+    async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Swept> {
         let after = after.unwrap_or_default();
-        let (next, handed) = patiently!(self.sessions, |session| sweep(&mut session, &after, limit, now))?;
-        if handed {
-            let mut notifications = Notifications::default();
-            notifications.due(now);
-            self.hints.publish(&notifications);
+        let swept = patiently!(self.sessions, |session| sweep(&mut session, &after, limit, now))?;
+        if swept.handed > 0 {
+            self.publish_due(now);
         }
-        Ok(next)
+        Ok(swept)
     }
+}
+
+impl PostgresStore {
+    /// Tells all processes that runs are due.
+    fn publish_due(&self, at: Timestamp) {
+        let mut notifications = Notifications::default();
+        notifications.due(at);
+        self.hints.publish(&notifications);
+    }
+}
+
+async fn wake_waiting(client: &impl GenericClient, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32, PgError> {
+    let wake = client.prepare_cached(WAKE_WAITING).await?;
+    let mut woken = 0;
+    for (first, last) in awaited_by(workflow) {
+        let left = i64::from(limit - woken);
+        let count = client
+            .execute(&wake, &[&first, &last, &workflow, &now.0, &left])
+            .await?;
+        woken += u32::try_from(count).unwrap_or(limit).min(limit - woken);
+    }
+    Ok(woken)
+}
+
+/// Gives the keys of a workflow the limit of this plan, which is current now. The sweep hands over places that are free then. The
+/// workflow is locked; a batch never waits for a key that is locked here, so there is no deadlock.
+pub(super) async fn set_limit(tx: &Transaction<'_>, workflow: Uuid, version: u32, plan: &str) -> Result<(), PgError> {
+    let (first, last) = places_of(workflow);
+    let set = tx.prepare_cached(&dollars(SET_LIMIT)).await?;
+    let (most, version) = (small(rules::limit_of(plan)), small(version));
+    tx.execute(&set, &[&first, &last, &most, &version]).await?;
+    Ok(())
 }
 
 async fn ahead(client: &impl GenericClient, run: RunId) -> Result<Option<u32>, PgError> {
@@ -106,18 +151,12 @@ async fn ahead(client: &impl GenericClient, run: RunId) -> Result<Option<u32>, P
     Ok(Some(ahead))
 }
 
-/// The last key, if there may be more, and whether a run got a place.
-async fn sweep(
-    session: &mut Object,
-    after: &str,
-    limit: u32,
-    now: Timestamp,
-) -> Result<(Option<String>, bool), PgError> {
+async fn sweep(session: &mut Object, after: &str, limit: u32, now: Timestamp) -> Result<Swept, PgError> {
     let (many, tx) = (i64::from(limit), session.transaction().await?);
     let next = tx.prepare_cached(NEXT_WAITING).await?;
     let waiting = tx.query(&next, &[&after, &many]).await?;
     let waiting: Vec<String> = waiting.iter().map(|row| plain(row, 0)).collect::<Result<_, _>>()?;
-    let last = waiting.last().filter(|_| waiting.len() == limit as usize).cloned();
+    let next = waiting.last().filter(|_| waiting.len() == limit as usize).cloned();
     let mut freed: BTreeMap<String, i32> = BTreeMap::new();
     if !waiting.is_empty() {
         let spare = tx.prepare_cached(SPARE).await?;
@@ -126,7 +165,7 @@ async fn sweep(
         }
     }
     let ended = ended(&tx, many, &mut freed).await?;
-    let mut handed = false;
+    let mut handed = 0;
     if !freed.is_empty() {
         handed = hand_over(&tx, &ended, freed, now).await?;
     }
@@ -136,7 +175,7 @@ async fn sweep(
     let kept_since = now.0.saturating_sub(KEPT_REQUESTS_MS as i64 * 1000);
     tx.execute(&requests, &[&kept_since, &many]).await?;
     commit(tx).await?;
-    Ok((last, handed))
+    Ok(Swept { next, handed })
 }
 
 /// An ended run, and the keys that it holds or owns.
@@ -159,13 +198,13 @@ async fn ended(tx: &Transaction<'_>, many: i64, freed: &mut BTreeMap<String, i32
 }
 
 /// Locks the keys that are free, frees the places of ended runs, and gives free places to runs that wait. An ended run of
-/// which another transaction has locked a key is left for the next sweep.
+/// which another transaction has locked a key is left for the next sweep. Returns how many runs got a place.
 async fn hand_over(
     tx: &Transaction<'_>,
     ended: &[EndedRun],
     mut freed: BTreeMap<String, i32>,
     now: Timestamp,
-) -> Result<bool, PgError> {
+) -> Result<u32, PgError> {
     let keys: Vec<&String> = freed.keys().collect();
     let create = tx.prepare_cached(sql::named("create_keys")).await?;
     tx.execute(&create, &[&keys]).await?;
@@ -193,5 +232,5 @@ async fn hand_over(
     let handed = tx.query(&hand_over, &[&keys, &counts, &now.0]).await?;
     let drop = tx.prepare_cached(sql::named("drop_keys")).await?;
     tx.execute(&drop, &[&keys]).await?;
-    Ok(!handed.is_empty())
+    Ok(u32::try_from(handed.len()).unwrap_or(u32::MAX))
 }

@@ -261,10 +261,53 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration {
         number: 18,
-        name: "searchable fields and tags",
-        up: include_str!("migrations/0018_queries.sql"),
+        name: "reruns",
+        up: include_str!("migrations/0018_reruns.sql"),
         back: Back::Down {
-            sql: include_str!("migrations/0018_queries.down.sql"),
+            sql: include_str!("migrations/0018_reruns.down.sql"),
+            unless: &[Loss {
+                what: "runs that repeat others, whose kept nodes the older program would execute",
+                count: "SELECT COUNT(*) FROM workflow_executions WHERE rerun_of IS NOT NULL AND end_time IS NULL",
+            }],
+        },
+        // An older program would execute the nodes that such a run keeps.
+        oldest_program: "0.2.0",
+    },
+    Migration {
+        number: 19,
+        name: "numbers of runs",
+        up: include_str!("migrations/0019_run_stats.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0019_run_stats.down.sql"),
+            unless: &[],
+        },
+        oldest_program: "0.2.0",
+    },
+    Migration {
+        number: 20,
+        name: "paused runs and workflows",
+        up: include_str!("migrations/0020_paused.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0020_paused.down.sql"),
+            unless: &[
+                Loss {
+                    what: "runs that are paused",
+                    count: "SELECT COUNT(*) FROM workflow_executions WHERE paused_at IS NOT NULL AND end_time IS NULL",
+                },
+                Loss {
+                    what: "workflows that are paused",
+                    count: "SELECT COUNT(*) FROM workflows WHERE paused_at IS NOT NULL",
+                },
+            ],
+        },
+        oldest_program: "0.2.0",
+    },
+    Migration {
+        number: 21,
+        name: "searchable fields and tags",
+        up: include_str!("migrations/0021_queries.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0021_queries.down.sql"),
             unless: &[Loss {
                 what: "searchable fields of runs",
                 count: "SELECT COUNT(*) FROM run_fields",
@@ -273,11 +316,11 @@ const MIGRATIONS: &[Migration] = &[
         oldest_program: "0.2.0",
     },
     Migration {
-        number: 19,
+        number: 22,
         name: "bulk jobs",
-        up: include_str!("migrations/0019_bulk.sql"),
+        up: include_str!("migrations/0022_bulk.sql"),
         back: Back::Down {
-            sql: include_str!("migrations/0019_bulk.down.sql"),
+            sql: include_str!("migrations/0022_bulk.down.sql"),
             unless: &[Loss {
                 what: "bulk jobs that have not ended",
                 count: "SELECT COUNT(*) FROM bulk_jobs WHERE ended_at IS NULL",

@@ -10,14 +10,15 @@ use super::{
 use crate::{
     Result,
     reads::{
-        EventRecord, LinkRecord, MAX_QUEUE_DEPTH, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunRecord, Window,
+        EventRecord, LinkRecord, MAX_QUEUE_DEPTH, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunPosition,
+        RunRecord, Window,
     },
-    runs::{Attempt, RunMessage, StoredMessage, WaitRecord},
+    runs::{Attempt, RerunOf, RunMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS, dollars},
 };
 use async_trait::async_trait;
 use deadpool_postgres::GenericClient;
-use fermata_core::{NodeId, RunId, Timestamp};
+use fermata_core::{NodeId, RunId, Status, Timestamp};
 use tokio_postgres::{Row, types::ToSql};
 
 #[async_trait]
@@ -42,6 +43,14 @@ impl ReadStore for PostgresStore {
         patiently!(self.sessions, |session| events(&session, run, window))
     }
 
+    async fn positions(&self, runs: &[RunId]) -> Result<Vec<RunPosition>> {
+        patiently!(self.sessions, |session| positions(&session, runs))
+    }
+
+    async fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<EventRecord>> {
+        patiently!(self.sessions, |session| journal_after(&session, run, after, limit))
+    }
+
     async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>> {
         patiently!(self.sessions, |session| queue_depths(&session, now))
     }
@@ -59,7 +68,8 @@ async fn queue_depths(client: &impl GenericClient, now: Timestamp) -> Result<Vec
         Ok(QueueDepth {
             workflow_uid: plain(row, 0)?,
             workflow_id: plain(row, 1)?,
-            runs: get(row, 2)?,
+            tenant: plain(row, 2)?,
+            runs: get(row, 3)?,
         })
     };
     rows.iter().map(depth).collect()
@@ -75,13 +85,14 @@ async fn rows(client: &impl GenericClient, sql: &str, params: Params<'_>) -> Res
 
 /// Converts a row of `LIST_COLUMNS` or `RUN_COLUMNS`.
 pub(super) fn run_row(row: &Row) -> Result<RunRecord, PgError> {
+    let status: Status = get(row, 5)?;
     Ok(RunRecord {
         id: get(row, 0)?,
         workflow_id: plain(row, 1)?,
         workflow_version: get(row, 2)?,
         request_id: plain(row, 3)?,
         tenant: plain(row, 4)?,
-        status: get(row, 5)?,
+        status,
         reason: plain(row, 6)?,
         error: plain(row, 7)?,
         priority: plain(row, 8)?,
@@ -93,6 +104,10 @@ pub(super) fn run_row(row: &Row) -> Result<RunRecord, PgError> {
         parent_node: maybe(row, 24)?,
         parent_item: maybe(row, 25)?,
         depth: maybe(row, 26)?.unwrap_or(0),
+        rerun_of: match (maybe(row, 33)?, maybe(row, 34)?) {
+            (Some(run), Some(root)) => Some(RerunOf { run, root }),
+            _ => None,
+        },
         trigger: plain(row, 14)?,
         spec: plain(row, 15)?,
         outputs: plain(row, 16)?,
@@ -103,6 +118,7 @@ pub(super) fn run_row(row: &Row) -> Result<RunRecord, PgError> {
         wake_at: maybe(row, 21)?,
         runner: maybe(row, 22)?,
         workflow_uid: plain(row, 23)?,
+        paused_at: maybe(row, 35)?.filter(|_| !status.is_terminal()),
         flow: flow(row, 28)?,
     })
 }
@@ -125,6 +141,7 @@ fn action_row(row: &Row) -> Result<Attempt, PgError> {
         error: plain(row, 6)?,
         started_at: maybe(row, 7)?,
         ended_at: get(row, 8)?,
+        reused_from: maybe(row, 9)?,
     })
 }
 
@@ -206,14 +223,45 @@ pub(super) async fn events(
     window: Window,
 ) -> Result<(Vec<EventRecord>, u64), PgError> {
     let (found, total) = windowed(client, statements::EVENTS, statements::COUNT_EVENTS, run, window).await?;
-    let events = found.iter().map(|row| {
-        Ok(EventRecord {
-            seq: get(row, 0)?,
-            at: get(row, 1)?,
-            data: plain(row, 2)?,
+    Ok((found.iter().map(event_row).collect::<Result<_, _>>()?, total))
+}
+
+fn event_row(row: &Row) -> Result<EventRecord, PgError> {
+    Ok(EventRecord {
+        seq: get(row, 0)?,
+        at: get(row, 1)?,
+        data: plain(row, 2)?,
+    })
+}
+
+/// Journal rows after one, oldest first.
+async fn journal_after(
+    client: &impl GenericClient,
+    run: RunId,
+    after: u32,
+    limit: u32,
+) -> Result<Vec<EventRecord>, PgError> {
+    let params: Params<'_> = &[&run.0, &small(after), &i64::from(limit)];
+    let found = rows(client, statements::JOURNAL_AFTER, params).await?;
+    found.iter().map(event_row).collect()
+}
+
+/// The newest journal row and the status of each of these runs. One index lookup for each, and one snapshot for both.
+pub(super) const POSITIONS: &str = "SELECT p.* FROM unnest($1::uuid[]) AS u (run) CROSS JOIN LATERAL
+    (SELECT id, status, COALESCE((SELECT seq FROM execution_events WHERE workflow_execution_id = u.run
+     ORDER BY seq DESC LIMIT 1), 0) FROM workflow_executions WHERE id = u.run LIMIT 1) p";
+
+async fn positions(client: &impl GenericClient, runs: &[RunId]) -> Result<Vec<RunPosition>, PgError> {
+    let ids: Vec<_> = runs.iter().map(|run| run.0).collect();
+    let found = rows(client, POSITIONS, &[&ids]).await?;
+    let position = |row: &Row| {
+        Ok(RunPosition {
+            run: get(row, 0)?,
+            status: get(row, 1)?,
+            seq: get(row, 2)?,
         })
-    });
-    Ok((events.collect::<Result<_, PgError>>()?, total))
+    };
+    found.iter().map(position).collect()
 }
 
 /// External resources of a run, in the order in which they were linked.

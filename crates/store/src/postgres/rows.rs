@@ -35,6 +35,8 @@ pub(super) struct Writes<'a> {
     pub(super) first_waits: Waits<'a>,
     pub(super) events: Events<'a>,
     pub(super) attempts: Vec<(RunId, &'a Attempt)>,
+    /// Nodes whose attempts new runs keep: new run, the run that it repeats, node. Written only if the run is inserted.
+    pub(super) copied: Vec<(RunId, RunId, &'a str)>,
     pub(super) links: Vec<(RunId, &'a Link, Timestamp)>,
     /// Deliveries of new runs of this batch. Written only if the run is inserted.
     pub(super) deliveries: Vec<&'a TriggerDelivery>,
@@ -44,6 +46,8 @@ pub(super) struct Writes<'a> {
     pub(super) closed: Vec<(RunId, &'a str)>,
     pub(super) waits: Waits<'a>,
     pub(super) updates: Vec<RunUpdate<'a>>,
+    /// Runs that are paused at this time, or resumed. Written after `updates`.
+    pub(super) paused: Vec<(RunId, Option<i64>)>,
     /// Nodes whose waits get a deadline. Written after `waits`.
     pub(super) limits: Vec<(RunId, &'a str, i64)>,
     /// Runs that have ended: all their waits are closed.
@@ -139,6 +143,11 @@ impl<'a> Writes<'a> {
             returning.inserted = Some(queries.len());
             queries.push(self.insert_runs(&sql.insert_runs));
         }
+        if !self.copied.is_empty() {
+            let query = Query::new(&sql.copy_attempts).column(&self.copied, |copied| copied.0.0);
+            let query = query.column(&self.copied, |copied| copied.1.0);
+            queries.push(query.column(&self.copied, |copied| copied.2));
+        }
         let lists = [
             (&self.first_events, &sql.insert_first_events),
             (&self.events, &sql.insert_events),
@@ -212,6 +221,10 @@ impl<'a> Writes<'a> {
         if !self.updates.is_empty() {
             queries.push(self.update_runs(&sql.update_runs));
         }
+        if !self.paused.is_empty() {
+            let query = Query::new(&sql.set_paused).column(&self.paused, |paused| paused.0.0);
+            queries.push(query.column(&self.paused, |paused| paused.1));
+        }
         if !self.usage.is_empty() {
             let tenants: Vec<String> = self.usage.keys().map(|(tenant, _)| tenant.clone()).collect();
             let months: Vec<i32> = self.usage.keys().map(|(_, month)| *month).collect();
@@ -271,6 +284,8 @@ impl<'a> Writes<'a> {
             .column(deliveries, |delivery| delivery.tenant.as_str())
             .column(deliveries, |delivery| delivery.received_at.0)
             .column(deliveries, |delivery| delivery.run.0)
+            .column(deliveries, |delivery| delivery.payload.as_deref().map(text))
+            .column(deliveries, |delivery| delivery.request.as_deref().map(text))
     }
 
     fn insert_runs(&self, statement: &'a Statement) -> Query<'a> {
@@ -288,6 +303,10 @@ impl<'a> Writes<'a> {
             false => &[],
         };
         let triggered: &[&NewRun] = match runs.iter().any(|run| run.request.is_some()) {
+            true => runs,
+            false => &[],
+        };
+        let reruns: &[&NewRun] = match runs.iter().any(|run| run.rerun.is_some()) {
             true => runs,
             false => &[],
         };
@@ -329,6 +348,9 @@ impl<'a> Writes<'a> {
             .column(limited, |run| run.flow.as_ref().and_then(|flow| flow.waiting.clone()))
             .column(limited, |run| run.wake_at.map(|at| at.0))
             .column(triggered, |run| run.request.as_deref())
+            .column(reruns, |run| run.rerun.as_ref().map(|rerun| rerun.source.run.0))
+            .column(reruns, |run| run.rerun.as_ref().map(|rerun| rerun.source.root.0))
+            .column(reruns, |run| run.rerun.as_ref().map(|rerun| rerun.text.as_str()))
     }
 
     fn insert_attempts(&self, statement: &'a Statement) -> Query<'a> {

@@ -48,11 +48,12 @@ statements! {
     existing_workflows: "SELECT uid FROM workflows WHERE uid = ANY($1)";
 
     lock_runs: "SELECT id, status, lease_owner, lease_epoch, takeovers, wake_at, inbox_seq, inbox_seen, flow_json, flow_step,
-        flow_held, waiting_key
+        flow_held, waiting_key, rerun_root, paused_at
         FROM workflow_executions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED";
 
-    /// The lock keeps the lease of these parents until the batch is committed. Children of one parent share it.
-    lock_parents: "SELECT id, status, lease_owner, lease_epoch FROM workflow_executions
+    /// The lock keeps the lease of these parents until the batch is committed. Children of one parent share it. A run that is
+    /// repeated is not removed meanwhile.
+    lock_parents: "SELECT id, status, lease_owner, lease_epoch, octet_length(trigger_payload_json) = 0 FROM workflow_executions
         WHERE id = ANY($1) FOR SHARE SKIP LOCKED";
 
     /// The rows of keys that are taken, so that they can be locked. Another batch may insert the same key: this waits for it.
@@ -149,7 +150,9 @@ statements! {
     last_seqs: "SELECT u.run, (SELECT v.seq FROM execution_events v WHERE v.workflow_execution_id = u.run
         ORDER BY v.seq DESC LIMIT 1) FROM unnest($1::uuid[]) AS u (run)";
 
-    link_owners: "SELECT u.system, u.type, u.id, l.run FROM unnest($1::text[], $2::text[], $3::text[]) AS u (system, type, id)
+    /// The last column is the first run of the owner's chain of reruns.
+    link_owners: "SELECT u.system, u.type, u.id, l.run, COALESCE((SELECT e.rerun_root FROM workflow_executions e WHERE e.id = l.run), l.run)
+        FROM unnest($1::text[], $2::text[], $3::text[]) AS u (system, type, id)
         CROSS JOIN LATERAL (SELECT workflow_execution_id AS run FROM workflow_resource_links
           WHERE system_name = u.system AND resource_type = u.type AND resource_id = u.id LIMIT 1) l";
 
@@ -175,38 +178,53 @@ statements! {
         WHERE token = ANY($1) AND is_open FOR NO KEY UPDATE";
 
     /// Returns the ids of the inserted runs: another batch may have stored the same request first. The arrays after the
-    /// workflow's uid are empty if no run of the batch has a parent, a traceparent, flow control or a request; then these
+    /// workflow's uid are empty if no run of the batch has a parent, a traceparent, flow control, a request or a rerun; then these
     /// columns are NULL.
     insert_runs: "INSERT INTO workflow_executions
         (id, status, lease_owner, lease_epoch, wake_at, workflow_id, workflow_version, tenant_id, workflow_request_id,
          priority, correlation_id, parent_execution_id, requester_user_id, requester_email, requester_display_name,
          created_at, start_time, trigger_payload_json, spec_json, workflow_uid, parent_node_id, parent_attempt, parent_item,
-         parent_waits, depth, lineage, traceparent, flow_json, flow_step, flow_held, waiting_key, request_json)
+         parent_waits, depth, lineage, traceparent, flow_json, flow_step, flow_held, waiting_key, request_json, rerun_of,
+         rerun_root, rerun_json)
         SELECT id, status, owner, CASE WHEN owner IS NULL THEN 0 ELSE 1 END,
           CASE WHEN flow_step IS NULL THEN created_at ELSE wake_at END, workflow, version, tenant,
           request, priority, correlation, parent, user_id, email, display_name, created_at, started_at, trigger, spec,
           workflow_uid, parent_node, parent_attempt, parent_item, parent_waits, depth, lineage, traceparent, flow, flow_step,
-          flow_held, waiting_key, started_by
+          flow_held, waiting_key, started_by, rerun_of, rerun_root, rerun
         FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::integer[], $6::text[], $7::text[],
           $8::integer[], $9::text[], $10::uuid[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[],
           $16::text[], $17::text[], $18::uuid[], $19::text[], $20::integer[], $21::integer[], $22::boolean[],
           $23::integer[], $24::text[], $25::text[], $26::text[], $27::text[], $28::integer[], $29::text[], $30::bigint[],
-          $31::text[])
+          $31::text[], $32::uuid[], $33::uuid[], $34::text[])
         AS u (id, status, owner, workflow, version, tenant, request, priority, correlation, parent, user_id, email,
           display_name, created_at, started_at, trigger, spec, workflow_uid, parent_node, parent_attempt, parent_item,
-          parent_waits, depth, lineage, traceparent, flow, flow_step, flow_held, waiting_key, wake_at, started_by)
+          parent_waits, depth, lineage, traceparent, flow, flow_step, flow_held, waiting_key, wake_at, started_by,
+          rerun_of, rerun_root, rerun)
         ON CONFLICT DO NOTHING RETURNING id";
+
+    /// The attempts that new runs keep of the runs that they repeat.
+    copy_attempts: "INSERT INTO action_executions
+        (workflow_execution_id, node_id, attempt, action_type, status, parameters_json, outputs_json, error_json,
+         start_time, end_time, reused_from)
+        SELECT u.run, a.node_id, a.attempt, a.action_type, a.status, a.parameters_json, a.outputs_json, a.error_json,
+          a.start_time, a.end_time, COALESCE(a.reused_from, u.source)
+        FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS u (run, source, node)
+        CROSS JOIN LATERAL (SELECT * FROM action_executions
+          WHERE workflow_execution_id = u.source AND node_id = u.node OFFSET 0) a
+        WHERE (SELECT true FROM workflow_executions e WHERE e.id = u.run)
+        ON CONFLICT DO NOTHING";
 
     /// Deliveries of new runs. An earlier one of the occurrence, which started nothing, is replaced. All batches insert them in
     /// the same order.
     insert_deliveries: "INSERT INTO trigger_deliveries AS d
-        (id, trigger_id, occurrence, tenant_id, received_at, state, run_id)
-        SELECT u.id, u.trigger, u.occurrence, u.tenant, u.ts, 'started', u.run
-        FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::uuid[])
-          AS u (id, trigger, occurrence, tenant, ts, run)
+        (id, trigger_id, occurrence, tenant_id, received_at, state, run_id, payload_json, request_json)
+        SELECT u.id, u.trigger, u.occurrence, u.tenant, u.ts, 'started', u.run, u.payload, u.request
+        FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::uuid[], $7::text[], $8::text[])
+          AS u (id, trigger, occurrence, tenant, ts, run, payload, request)
         WHERE (SELECT true FROM workflow_executions e WHERE e.id = u.run)
         ON CONFLICT (trigger_id, occurrence) DO UPDATE SET id = excluded.id, state = 'started', run_id = excluded.run_id, reason = NULL,
-          saw_json = NULL, payload_json = NULL, request_json = NULL, retry_at = NULL WHERE d.state <> 'started'";
+          saw_json = NULL, payload_json = excluded.payload_json, request_json = excluded.request_json, retry_at = NULL
+          WHERE d.state <> 'started'";
 
     /// Searchable fields of new runs.
     insert_fields: "INSERT INTO run_fields (workflow_execution_id, field, value, tenant_id)
@@ -308,6 +326,11 @@ statements! {
     count_usage: "INSERT INTO tenant_usage AS u (tenant_id, month, steps)
         SELECT * FROM unnest($1::text[], $2::integer[], $3::bigint[])
         ON CONFLICT (tenant_id, month) DO UPDATE SET steps = u.steps + excluded.steps";
+
+    set_paused: "UPDATE workflow_executions e SET paused_at = f.paused_at
+        FROM (SELECT u.paused_at, r.place FROM unnest($1::uuid[], $2::bigint[]) AS u (id, paused_at)
+          CROSS JOIN LATERAL (SELECT ctid AS place FROM workflow_executions WHERE id = u.id LIMIT 1) r OFFSET 0) f
+        WHERE e.ctid = f.place";
 
     update_runs: "UPDATE workflow_executions e SET status = COALESCE(f.status, e.status),
           start_time = COALESCE(f.start_time, e.start_time), end_time = COALESCE(f.end_time, e.end_time),

@@ -51,12 +51,13 @@ impl Work {
         }
     }
 
-    /// The parent of a new run that names the lease of its parent.
-    pub(super) fn leased_parent(&self) -> Option<RunId> {
+    /// The run whose row a new run needs unchanged: the parent whose lease it names, or the run that it repeats.
+    pub(super) fn needed_run(&self) -> Option<RunId> {
         match self {
             Work::Enqueue { run, .. } => {
                 let parent = run.parent.as_ref().filter(|parent| parent.lease.is_some());
-                parent.map(|parent| parent.run)
+                let source = run.rerun.as_ref().map(|rerun| rerun.source.run);
+                parent.map(|parent| parent.run).or(source)
             }
             _ => None,
         }
@@ -84,7 +85,11 @@ impl Work {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         match self {
             Work::Enqueue { run, first } => {
-                run.trigger.len() + length(&run.spec) + length(&run.request) + length(first)
+                run.trigger.len()
+                    + length(&run.spec)
+                    + length(&run.request)
+                    + length(first)
+                    + run.rerun.as_ref().map_or(0, |rerun| rerun.text.len())
             }
             Work::Commit { commit, text } => {
                 let attempts = commit.attempts.iter();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     children::{Parent, ParentLease},
-    runs::{Link, StatusChange},
+    runs::{Link, NewRerun, RerunOf, StatusChange},
 };
 
 const RUN: RunId = RunId(Uuid::from_u128(1));
@@ -34,6 +34,7 @@ fn new_run(version: u32, pinned: bool) -> NewRun {
         parent: None,
         created_at: NOW,
         flow: None,
+        rerun: None,
         fields: Vec::new(),
         local_start: None,
     }
@@ -71,7 +72,13 @@ fn a_run_starts_if_its_workflow_accepts_it() {
         (Archived, true, 2, PINNED, false),
     ];
     for (status, enabled, version, pinned, stored) in cases {
-        let answer = refused_start(&new_run(version, pinned), Some(&workflow(status, enabled)), None, None);
+        let answer = refused_start(
+            &new_run(version, pinned),
+            Some(&workflow(status, enabled)),
+            None,
+            None,
+            None,
+        );
         let expected = (!stored).then_some(Enqueued::Stale);
         assert_eq!(
             answer, expected,
@@ -84,11 +91,11 @@ fn a_run_starts_if_its_workflow_accepts_it() {
         ..workflow(Active, true)
     };
     for pinned in [true, false] {
-        let answer = refused_start(&new_run(1, pinned), Some(&unpublished), None, None);
+        let answer = refused_start(&new_run(1, pinned), Some(&unpublished), None, None, None);
         assert_eq!(answer, Some(Enqueued::Stale), "no version, pinned={pinned}");
     }
     assert_eq!(
-        refused_start(&new_run(2, false), None, None, None),
+        refused_start(&new_run(2, false), None, None, None, None),
         Some(Enqueued::Stale)
     );
 }
@@ -122,14 +129,49 @@ fn a_request_id_that_is_taken_answers_with_its_run() {
         (existing(OTHER_RUN, elsewhere), None, other),
     ];
     for (existing, workflow, expected) in cases {
-        let answer = refused_start(&new_run(2, false), workflow, Some(&existing), None);
+        let answer = refused_start(&new_run(2, false), workflow, Some(&existing), None, None);
         assert_eq!(answer, Some(expected), "{existing:?} {workflow:?}");
     }
 }
 
 #[test]
+fn a_rerun_needs_its_source_with_payloads() {
+    let source = |emptied| ParentFacts {
+        status: Status::Failed,
+        owner: None,
+        epoch: 1,
+        emptied,
+    };
+    let accepting = workflow(Lifecycle::Active, true);
+    let lost = Some(Enqueued::SourceLost);
+    for (source, expected) in [
+        (Some(source(false)), None),
+        (Some(source(true)), lost.clone()),
+        (None, lost),
+    ] {
+        let mut new = new_run(2, false);
+        let of = RerunOf {
+            run: OTHER_RUN,
+            root: OTHER_RUN,
+        };
+        new.rerun = Some(Box::new(NewRerun {
+            source: of,
+            text: "{}".to_owned(),
+            nodes: Vec::new(),
+        }));
+        let answer = refused_start(&new, Some(&accepting), None, None, source.as_ref());
+        assert_eq!(answer, expected, "{source:?}");
+    }
+}
+
+#[test]
 fn a_child_starts_only_under_the_lease_of_its_parent() {
-    let parent = |status, owner, epoch| ParentFacts { status, owner, epoch };
+    let parent = |status, owner, epoch| ParentFacts {
+        status,
+        owner,
+        epoch,
+        emptied: false,
+    };
     let lost = Some(Enqueued::ParentLost);
     let (running, ours) = (Status::Running, Some(RUNNER));
     let lease = Some(ParentLease {
@@ -156,7 +198,7 @@ fn a_child_starts_only_under_the_lease_of_its_parent() {
             lease,
             ..Parent::of(OTHER_RUN)
         });
-        let answer = refused_start(&child, Some(&accepting), None, row.as_ref());
+        let answer = refused_start(&child, Some(&accepting), None, row.as_ref(), None);
         assert_eq!(answer, expected, "{lease:?} {row:?}");
     }
     // A child that exists is found, whatever became of its parent.
@@ -175,7 +217,7 @@ fn a_child_starts_only_under_the_lease_of_its_parent() {
         run: RUN,
         status: running,
     };
-    let answer = refused_start(&child, Some(&accepting), Some(&existing), None);
+    let answer = refused_start(&child, Some(&accepting), Some(&existing), None, None);
     assert_eq!(answer, Some(found));
 }
 

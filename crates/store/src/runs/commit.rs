@@ -168,6 +168,8 @@ pub struct Attempt {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Timestamp,
+    /// The run that made it, if this one only keeps it. A commit does not set it.
+    pub reused_from: Option<RunId>,
 }
 
 /// An external resource that a node created.

@@ -165,6 +165,7 @@ pub(super) fn load(connection: &Connection, run: RunId) -> rusqlite::Result<Opti
                 traceparent: row.get(22)?,
                 flow: flow(row, 23)?,
                 request: row.get(27)?,
+                rerun: row.get(28)?,
                 journal: Vec::new(),
             })
         })

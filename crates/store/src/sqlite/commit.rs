@@ -28,6 +28,10 @@ const RUN_FACTS: &str = "SELECT status, lease_owner, lease_epoch, takeovers, inb
 const LINK_OWNER: &str = "SELECT workflow_execution_id FROM workflow_resource_links
     WHERE system_name = ?1 AND resource_type = ?2 AND resource_id = ?3";
 
+/// Whether two runs are of one chain of reruns.
+const SAME_CHAIN: &str = "SELECT COALESCE(one.rerun_root, one.id) = COALESCE(other.rerun_root, other.id)
+    FROM workflow_executions one, workflow_executions other WHERE one.id = ?1 AND other.id = ?2";
+
 const INSERT_LINK: &str = "INSERT INTO workflow_resource_links
     (system_name, resource_type, resource_id, workflow_execution_id, node_id, attempt, external_url, created_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
@@ -129,9 +133,11 @@ fn conflict_facts(tx: &Tx<'_>, commit: &RunCommit, last_seq: u32) -> rusqlite::R
     for link in &commit.links {
         let mut owner = tx.connection.prepare_cached(LINK_OWNER)?;
         let key = (&link.system, &link.resource_type, &link.resource_id);
-        facts
-            .link_owners
-            .push(owner.query_row(key, |row| run_id(row, 0)).optional()?);
+        let owner = owner.query_row(key, |row| run_id(row, 0)).optional()?;
+        facts.link_owners.push(match owner {
+            Some(owner) if owner != commit.run && is_same_chain(tx, owner, commit.run)? => None,
+            owner => owner,
+        });
     }
     for node in rules::closed_waits(commit) {
         if has_unseen_answer(tx, commit.run, node, commit.messages_seen)? {
@@ -139,6 +145,12 @@ fn conflict_facts(tx: &Tx<'_>, commit: &RunCommit, last_seq: u32) -> rusqlite::R
         }
     }
     Ok(facts)
+}
+
+fn is_same_chain(tx: &Tx<'_>, one: RunId, other: RunId) -> rusqlite::Result<bool> {
+    let mut statement = tx.connection.prepare_cached(SAME_CHAIN)?;
+    let same = statement.query_row([key(&one), key(&other)], |row| row.get(0));
+    Ok(same.optional()?.unwrap_or(false))
 }
 
 fn insert_attempt(tx: &mut Tx<'_>, run: RunId, attempt: &Attempt) -> rusqlite::Result<()> {

@@ -7,7 +7,7 @@
 
 use super::{
     columns::{get, maybe, uid_key},
-    fields, triggers,
+    fields, flow, triggers,
     writer::Tx,
 };
 use crate::{
@@ -99,9 +99,10 @@ pub(super) fn publish(
         },
     };
     insert_plan(tx, uid, version.0, plan, at)?;
+    let before = workflow.current_version;
     let publication = published(tx, workflow, draft.as_ref(), version, mode, at)?;
     if mode.activates() {
-        triggers::reconcile(tx, &publication.workflow, plan, at)?;
+        activated(tx, &publication.workflow, before, plan, at)?;
     }
     Ok(Published::Version(publication))
 }
@@ -141,9 +142,26 @@ pub(super) fn release(tx: &mut Tx<'_>, release: &Release) -> rusqlite::Result<Re
     let version = version_of(tx, &workflow, draft, draft.at)?;
     insert_plan(tx, workflow.uid, version.0, plan, draft.at)?;
     let mode = PublishMode::Publish(Activation::Activate { enabled: *enabled });
+    let before = workflow.current_version;
     let publication = published(tx, workflow, Some(draft), version, mode, draft.at)?;
-    triggers::reconcile(tx, &publication.workflow, plan, draft.at)?;
+    activated(tx, &publication.workflow, before, plan, draft.at)?;
     Ok(Released::Version(publication))
+}
+
+/// Makes triggers and limits those of this plan, which is current now. `before`: the version that was current.
+fn activated(
+    tx: &mut Tx<'_>,
+    workflow: &Workflow,
+    before: Option<u32>,
+    current: &str,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    let before = match before {
+        Some(version) => plan(tx.connection, workflow.uid, version)?,
+        None => None,
+    };
+    triggers::reconcile(tx, workflow, before.as_deref().unwrap_or_default(), current, at)?;
+    flow::set_limit(tx, workflow.uid, workflow.current_version.unwrap_or(0), current)
 }
 
 /// Whether a tenant may have one more workflow.
@@ -306,13 +324,13 @@ pub(super) fn set_enablement(
     let Some(mut workflow) = live(tx.connection, uid)? else {
         return Ok(None);
     };
-    let before = workflow.status;
+    let (before, version_before) = (workflow.status, workflow.current_version);
     let applies = change.apply(&mut workflow, at);
     if applies {
         update_workflow(tx, &workflow)?;
         if let Some(shown) = &change.version {
             let plan = plan(tx.connection, uid, shown.version)?;
-            triggers::reconcile(tx, &workflow, plan.as_deref().unwrap_or_default(), at)?;
+            activated(tx, &workflow, version_before, plan.as_deref().unwrap_or_default(), at)?;
         }
         triggers::follow(tx, uid, before, workflow.status, at)?;
     }

@@ -13,7 +13,7 @@ use crate::{
     rules::{self, ExistingRun, ParentFacts, WorkflowFacts},
     runs::{Enqueued, NewRun},
 };
-use fermata_core::{NodeId, RunnerId};
+use fermata_core::{NodeId, RunId, RunnerId};
 use rusqlite::params;
 use uuid::Uuid;
 
@@ -27,16 +27,25 @@ const INSERT_RUN: &str = "INSERT INTO workflow_executions
     (id, status, lease_owner, lease_epoch, wake_at, workflow_uid, workflow_id, workflow_version, tenant_id, workflow_request_id,
      priority, correlation_id, parent_execution_id, requester_user_id, requester_email, requester_display_name,
      created_at, start_time, trigger_payload_json, spec_json, parent_node_id, parent_attempt, parent_item, parent_waits,
-     depth, lineage, traceparent, request_json)
+     depth, lineage, traceparent, request_json, rerun_of, rerun_root, rerun_json)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?5, ?17, ?18, ?19, ?20, ?21, ?22, ?23,
-     ?24, ?25, ?26, ?27)";
+     ?24, ?25, ?26, ?27, ?28, ?29, ?30)";
 
 /// The flow control of a run, in the same transaction as its row.
 const SET_FLOW: &str =
     "UPDATE workflow_executions SET flow_json = ?2, flow_step = ?3, flow_held = ?4, waiting_key = ?5,
     wake_at = ?6 WHERE id = ?1";
 
-const PARENT: &str = "SELECT status, lease_owner, lease_epoch FROM workflow_executions WHERE id = ?1";
+const PARENT: &str = "SELECT status, lease_owner, lease_epoch, octet_length(trigger_payload_json) = 0
+    FROM workflow_executions WHERE id = ?1";
+
+/// The attempts of a node that a run keeps of the run that it repeats.
+const COPY_ATTEMPTS: &str = "INSERT INTO action_executions
+    (workflow_execution_id, node_id, attempt, action_type, status, parameters_json, outputs_json, error_json, start_time,
+     end_time, reused_from)
+    SELECT ?1, node_id, attempt, action_type, status, parameters_json, outputs_json, error_json, start_time, end_time,
+      COALESCE(reused_from, ?2)
+    FROM action_executions WHERE workflow_execution_id = ?2 AND node_id = ?3";
 
 /// Adds a row to a journal.
 pub(super) const INSERT_EVENT: &str =
@@ -44,11 +53,20 @@ pub(super) const INSERT_EVENT: &str =
 
 /// `first` is the text of the first journal row, for a run that starts locally.
 pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rusqlite::Result<Enqueued> {
-    let (workflow, mut existing, parent) = (workflow(tx, run)?, existing(tx, run)?, parent(tx, run)?);
+    let (workflow, mut existing) = (workflow(tx, run)?, existing(tx, run)?);
+    let leased = run.parent.as_ref().filter(|parent| parent.lease.is_some());
+    let parent = run_facts(tx, leased.map(|parent| parent.run))?;
+    let source = run_facts(tx, run.rerun.as_ref().map(|rerun| rerun.source.run))?;
     if existing.is_none() && run.flow.as_ref().is_some_and(|flow| flow.merges()) {
         existing = flow::merged(tx, run)?;
     }
-    if let Some(answer) = rules::refused_start(run, workflow.as_ref(), existing.as_ref(), parent.as_ref()) {
+    if let Some(answer) = rules::refused_start(
+        run,
+        workflow.as_ref(),
+        existing.as_ref(),
+        parent.as_ref(),
+        source.as_ref(),
+    ) {
         return Ok(answer);
     }
     let limited = match &run.flow {
@@ -94,8 +112,19 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
             run.parent.as_ref().map(Parent::lineage_text),
             run.traceparent,
             run.request,
+            run.rerun.as_ref().map(|rerun| key(&rerun.source.run)),
+            run.rerun.as_ref().map(|rerun| key(&rerun.source.root)),
+            run.rerun.as_ref().map(|rerun| &rerun.text),
         ],
     )?;
+    if let Some(rerun) = &run.rerun {
+        for node in &rerun.nodes {
+            tx.execute(
+                COPY_ATTEMPTS,
+                params![key(&run.id), key(&rerun.source.run), node.as_str()],
+            )?;
+        }
+    }
     fields::add(tx, run.id, &run.tenant, &run.fields)?;
     if let Some(delivery) = &run.delivery {
         triggers::started(tx, delivery)?;
@@ -131,16 +160,17 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
     Ok(Enqueued::Created)
 }
 
-/// The parent of a new run that names its parent's lease.
-fn parent(tx: &mut Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<ParentFacts>> {
-    let Some(parent) = run.parent.as_ref().filter(|parent| parent.lease.is_some()) else {
+/// The parent of a new run that names its parent's lease, or the run that a new run repeats.
+fn run_facts(tx: &mut Tx<'_>, run: Option<RunId>) -> rusqlite::Result<Option<ParentFacts>> {
+    let Some(run) = run else {
         return Ok(None);
     };
-    tx.query_row(PARENT, [key(&parent.run)], |row| {
+    tx.query_row(PARENT, [key(&run)], |row| {
         Ok(ParentFacts {
             status: get(row, 0)?,
             owner: maybe(row, 1)?.map(RunnerId),
             epoch: count(row, 2)?,
+            emptied: row.get(3)?,
         })
     })
 }

@@ -4,14 +4,14 @@
 
 use super::{
     SqliteStore,
-    columns::{flow, get, key, maybe, run_id},
+    columns::{flow, get, key, maybe, run_id, uid_key},
     writer::Tx,
 };
 use crate::{
     ChangeHint, Result,
     flow::{
         Admission, Admit, FIRST_WAITING, FORGET_RATES, FORGET_REQUESTS, Flow, FlowStore, KEPT_REQUESTS_MS, MAX_AHEAD,
-        MERGED, NEXT_WAITING, RunFlow, UNFREED,
+        MERGED, NEXT_WAITING, RunFlow, SET_LIMIT, Swept, UNFREED, awaited_by, places_of,
         rules::{self, Asked, Granted, KeyRow, KeyRows},
     },
     rules::ExistingRun,
@@ -67,6 +67,10 @@ const KEEP_REQUEST: &str = "INSERT INTO merged_requests
     (tenant_id, workflow_request_id, workflow_execution_id, created_at) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (tenant_id, workflow_request_id) DO NOTHING";
 
+pub(super) const WAKE_WAITING: &str = "UPDATE workflow_executions SET wake_at = ?4 WHERE id IN
+    (SELECT id FROM workflow_executions INDEXED BY ix_executions_waiting
+    WHERE waiting_key > ?1 AND waiting_key < ?2 AND workflow_uid = ?3 AND wake_at IS NULL LIMIT ?5)";
+
 const STATUS: &str = "SELECT status FROM workflow_executions WHERE id = ?1";
 
 const WAITS_FOR: &str = "SELECT waiting_key FROM workflow_executions WHERE id = ?1";
@@ -77,11 +81,17 @@ impl FlowStore for SqliteStore {
         self.writer.write(move |tx| admit(tx, &request)).await
     }
 
+    async fn wake_waiting(&self, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32> {
+        self.writer
+            .write(move |tx| wake_waiting(tx, workflow, limit, now))
+            .await
+    }
+
     async fn ahead(&self, run: RunId) -> Result<Option<u32>> {
         self.readers.read(move |connection| ahead(connection, run)).await
     }
 
-    async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Option<String>> {
+    async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Swept> {
         self.writer
             .write(move |tx| sweep(tx, after.as_deref().unwrap_or(""), limit, now))
             .await
@@ -101,7 +111,7 @@ pub(super) enum Entry {
 /// Asks for a new run with flow control.
 pub(super) fn enter(tx: &mut Tx<'_>, run: &NewRun, flow: &Flow) -> rusqlite::Result<Entry> {
     let mut rows = rows(tx, flow)?;
-    match rules::ask(flow, run.id, None, run.created_at, &mut rows) {
+    match rules::ask(flow, run.id, None, !run.pinned, run.created_at, &mut rows) {
         Asked::Stored(granted) => Ok(Entry::Stored(granted, rows)),
         Asked::Full => Ok(Entry::Full),
         Asked::Existing(owner) => existing(tx, run, owner),
@@ -170,18 +180,19 @@ fn key_row(tx: &mut Tx<'_>, name: &str) -> rusqlite::Result<Option<KeyRow>> {
     })
 }
 
-/// Writes rows of keys, and hands over places that are free while runs wait.
-pub(super) fn put_rows(tx: &mut Tx<'_>, rows: KeyRows, at: Timestamp) -> rusqlite::Result<()> {
+/// Writes rows of keys, and hands over places that are free while runs wait. Returns how many.
+pub(super) fn put_rows(tx: &mut Tx<'_>, rows: KeyRows, at: Timestamp) -> rusqlite::Result<u32> {
+    let mut handed = 0;
     for (name, mut row) in rows {
         for _ in 0..row.spare() {
             if !hand_over(tx, &name, at)? {
                 break;
             }
-            row.held += 1;
+            (row.held, handed) = (row.held + 1, handed + 1);
         }
         put_row(tx, &name, &row)?;
     }
-    Ok(())
+    Ok(handed)
 }
 
 fn put_row(tx: &mut Tx<'_>, name: &str, row: &KeyRow) -> rusqlite::Result<()> {
@@ -286,7 +297,7 @@ fn admit(tx: &mut Tx<'_>, request: &Admit) -> rusqlite::Result<Admission> {
     let flow = stored.as_ref().map_or(&request.flow, |stored| &stored.flow);
     let mut rows = rows(tx, flow)?;
     let before = stored.as_deref().map(|stored| (stored, asking.wake_at));
-    match rules::ask(flow, run, before, request.at, &mut rows) {
+    match rules::ask(flow, run, before, false, request.at, &mut rows) {
         Asked::Full => Ok(Admission::Full),
         Asked::Existing(into) => Ok(Admission::Merged { into }),
         Asked::Merge { run: into, wake_at } => {
@@ -318,6 +329,27 @@ fn admit(tx: &mut Tx<'_>, request: &Admit) -> rusqlite::Result<Admission> {
     }
 }
 
+fn wake_waiting(tx: &mut Tx<'_>, workflow: Uuid, limit: u32, now: Timestamp) -> rusqlite::Result<u32> {
+    let mut woken = 0;
+    for (first, last) in awaited_by(workflow) {
+        let wake = params![first, last, uid_key(&workflow), now.0, limit - woken];
+        woken += u32::try_from(tx.execute(WAKE_WAITING, wake)?)
+            .unwrap_or(limit)
+            .min(limit - woken);
+    }
+    if woken > 0 {
+        tx.hints.push(ChangeHint::Due(now));
+    }
+    Ok(woken)
+}
+
+/// Gives the keys of a workflow the limit of this plan, which is current now. The sweep hands over places that are free then.
+pub(super) fn set_limit(tx: &mut Tx<'_>, workflow: Uuid, version: u32, plan: &str) -> rusqlite::Result<()> {
+    let (first, last) = places_of(workflow);
+    tx.execute(SET_LIMIT, params![first, last, rules::limit_of(plan), version])?;
+    Ok(())
+}
+
 fn ahead(connection: &Connection, run: RunId) -> rusqlite::Result<Option<u32>> {
     let waits_for = connection
         .prepare_cached(WAITS_FOR)?
@@ -338,7 +370,7 @@ fn ahead(connection: &Connection, run: RunId) -> rusqlite::Result<Option<u32>> {
     Ok(Some(ahead))
 }
 
-fn sweep(tx: &mut Tx<'_>, after: &str, limit: u32, now: Timestamp) -> rusqlite::Result<Option<String>> {
+fn sweep(tx: &mut Tx<'_>, after: &str, limit: u32, now: Timestamp) -> rusqlite::Result<Swept> {
     let unfreed = super::claim::ids(tx, UNFREED, [limit])?;
     for run in unfreed {
         end(tx, run, now)?;
@@ -346,11 +378,11 @@ fn sweep(tx: &mut Tx<'_>, after: &str, limit: u32, now: Timestamp) -> rusqlite::
     tx.execute(FORGET_RATES, params![now.0, limit])?;
     let kept_since = now.0.saturating_sub(KEPT_REQUESTS_MS as i64 * 1000);
     tx.execute(FORGET_REQUESTS, params![kept_since, limit])?;
-    let mut after = after.to_owned();
+    let (mut after, mut handed) = (after.to_owned(), 0);
     for _ in 0..limit {
         let next = tx.query_row(NEXT_WAITING, [&after], |row| row.get::<_, String>(0))?;
         let Some(name) = next else {
-            return Ok(None);
+            return Ok(Swept { next: None, handed });
         };
         let row = key_row(tx, &name)?.unwrap_or(KeyRow {
             most: 1,
@@ -358,9 +390,10 @@ fn sweep(tx: &mut Tx<'_>, after: &str, limit: u32, now: Timestamp) -> rusqlite::
             ..KeyRow::default()
         });
         if row.spare() > 0 {
-            put_rows(tx, KeyRows::from([(name.clone(), row)]), now)?;
+            handed += put_rows(tx, KeyRows::from([(name.clone(), row)]), now)?;
         }
         after = name;
     }
-    Ok(Some(after))
+    let next = Some(after);
+    Ok(Swept { next, handed })
 }

@@ -12,13 +12,14 @@ use crate::{
     ChangeHint,
     flow::rules::stays_asleep,
     inbox::queue_number,
-    runs::{Answer, CHILDREN_ENDED, Delivery, RunMessage, WaitChange, is_cancel, message_text},
+    runs::{Answer, CHILDREN_ENDED, Delivery, RunMessage, WaitChange, is_cancel, message_text, pauses},
 };
 use fermata_core::{NodeId, RunId, Status, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
-const MESSAGES: &str =
-    "SELECT status, inbox_seq, lease_owner IS NULL, flow_step FROM workflow_executions WHERE id = ?1";
+const MESSAGES: &str = "SELECT status, inbox_seq, lease_owner IS NULL, flow_step, paused_at IS NOT NULL FROM workflow_executions WHERE id = ?1";
+
+const SET_PAUSED: &str = "UPDATE workflow_executions SET paused_at = ?2 WHERE id = ?1";
 
 const INSERT_MESSAGE: &str = "INSERT INTO run_inbox (workflow_execution_id, seq, ts, letter) VALUES (?1, ?2, ?3, ?4)";
 
@@ -61,6 +62,7 @@ struct Messages {
     free: bool,
     /// Of a run with flow control.
     step: Option<String>,
+    paused: bool,
 }
 
 fn messages(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Messages>> {
@@ -72,6 +74,7 @@ fn messages(tx: &Tx<'_>, run: RunId) -> rusqlite::Result<Option<Messages>> {
                 message_seq: count(row, 1)?,
                 free: row.get(2)?,
                 step: row.get(3)?,
+                paused: row.get(4)?,
             })
         })
         .optional()
@@ -100,6 +103,15 @@ pub(super) fn deliver(tx: &mut Tx<'_>, run: RunId, message: &str, at: Timestamp)
             .exists(params![key(&run), message])?
     {
         return Ok(Delivery::Delivered { status });
+    }
+    if let Some(pauses) = pauses(message) {
+        if pauses == messages.paused {
+            return Ok(Delivery::Delivered { status });
+        }
+        let paused_at = pauses.then_some(at.0);
+        tx.connection
+            .prepare_cached(SET_PAUSED)?
+            .execute(params![key(&run), paused_at])?;
     }
     put(tx, run, &messages, message, at)?;
     Ok(Delivery::Delivered { status })

@@ -265,10 +265,53 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration {
         number: 20,
-        name: "searchable fields and tags",
-        up: include_str!("migrations/0020_queries.sql"),
+        name: "reruns",
+        up: include_str!("migrations/0020_reruns.sql"),
         back: Back::Down {
-            sql: include_str!("migrations/0020_queries.down.sql"),
+            sql: include_str!("migrations/0020_reruns.down.sql"),
+            unless: &[Loss {
+                what: "runs that repeat others, whose kept nodes the older program would execute",
+                count: "SELECT COUNT(*) FROM workflow_executions WHERE rerun_of IS NOT NULL AND end_time IS NULL",
+            }],
+        },
+        // An older program would execute the nodes that such a run keeps.
+        oldest_program: "0.2.0",
+    },
+    Migration {
+        number: 21,
+        name: "numbers of runs",
+        up: include_str!("migrations/0021_run_stats.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0021_run_stats.down.sql"),
+            unless: &[],
+        },
+        oldest_program: "0.2.0",
+    },
+    Migration {
+        number: 22,
+        name: "paused runs and workflows",
+        up: include_str!("migrations/0022_paused.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0022_paused.down.sql"),
+            unless: &[
+                Loss {
+                    what: "runs that are paused",
+                    count: "SELECT COUNT(*) FROM workflow_executions WHERE paused_at IS NOT NULL AND end_time IS NULL",
+                },
+                Loss {
+                    what: "workflows that are paused",
+                    count: "SELECT COUNT(*) FROM workflows WHERE paused_at IS NOT NULL",
+                },
+            ],
+        },
+        oldest_program: "0.2.0",
+    },
+    Migration {
+        number: 23,
+        name: "searchable fields and tags",
+        up: include_str!("migrations/0023_queries.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0023_queries.down.sql"),
             unless: &[Loss {
                 what: "searchable fields of runs",
                 count: "SELECT COUNT(*) FROM run_fields",
@@ -277,11 +320,11 @@ const MIGRATIONS: &[Migration] = &[
         oldest_program: "0.2.0",
     },
     Migration {
-        number: 21,
+        number: 24,
         name: "bulk jobs",
-        up: include_str!("migrations/0021_bulk.sql"),
+        up: include_str!("migrations/0024_bulk.sql"),
         back: Back::Down {
-            sql: include_str!("migrations/0021_bulk.down.sql"),
+            sql: include_str!("migrations/0024_bulk.down.sql"),
             unless: &[Loss {
                 what: "bulk jobs that have not ended",
                 count: "SELECT COUNT(*) FROM bulk_jobs WHERE ended_at IS NULL",

@@ -8,13 +8,14 @@ use super::{
 use crate::{
     Result,
     reads::{
-        EventRecord, LinkRecord, MAX_QUEUE_DEPTH, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunRecord, Window,
+        EventRecord, LinkRecord, MAX_QUEUE_DEPTH, Page, QueueDepth, ReadStore, RunFilter, RunPage, RunPosition,
+        RunRecord, Window,
     },
-    runs::{Attempt, RunMessage, StoredMessage, WaitRecord},
+    runs::{Attempt, RerunOf, RunMessage, StoredMessage, WaitRecord},
     statements::{self, ACTION_COLUMNS, RUN_COLUMNS},
 };
 use async_trait::async_trait;
-use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
+use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
 use uuid::Uuid;
 
@@ -48,6 +49,17 @@ impl ReadStore for SqliteStore {
             .await
     }
 
+    async fn positions(&self, runs: &[RunId]) -> Result<Vec<RunPosition>> {
+        let runs = runs.to_vec();
+        self.readers.read(move |connection| positions(connection, &runs)).await
+    }
+
+    async fn journal_after(&self, run: RunId, after: u32, limit: u32) -> Result<Vec<EventRecord>> {
+        self.readers
+            .read(move |connection| journal_after(connection, run, after, limit))
+            .await
+    }
+
     async fn queue_depths(&self, now: Timestamp) -> Result<Vec<QueueDepth>> {
         self.readers.read(move |connection| queue_depths(connection, now)).await
     }
@@ -61,13 +73,14 @@ impl ReadStore for SqliteStore {
 
 /// A row of `LIST_COLUMNS`, or the same with payloads.
 pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+    let status: Status = get(row, 5)?;
     Ok(RunRecord {
         id: run_id(row, 0)?,
         workflow_id: row.get(1)?,
         workflow_version: row.get(2)?,
         request_id: row.get(3)?,
         tenant: row.get(4)?,
-        status: get(row, 5)?,
+        status,
         reason: row.get(6)?,
         error: row.get(7)?,
         priority: row.get(8)?,
@@ -79,6 +92,13 @@ pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         parent_node: maybe(row, 24)?,
         parent_item: row.get(25)?,
         depth: row.get::<_, Option<u32>>(26)?.unwrap_or(0),
+        rerun_of: match (maybe::<Uuid>(row, 33)?, maybe::<Uuid>(row, 34)?) {
+            (Some(run), Some(root)) => Some(RerunOf {
+                run: RunId(run),
+                root: RunId(root),
+            }),
+            _ => None,
+        },
         trigger: row.get(14)?,
         spec: row.get(15)?,
         outputs: row.get(16)?,
@@ -89,6 +109,7 @@ pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         wake_at: maybe(row, 21)?,
         workflow_uid: get(row, 23)?,
         runner: maybe::<Uuid>(row, 22)?.map(RunnerId),
+        paused_at: maybe(row, 35)?.filter(|_| !status.is_terminal()),
         flow: flow(row, 28)?,
     })
 }
@@ -113,6 +134,7 @@ fn action_row(row: &Row<'_>) -> rusqlite::Result<Attempt> {
         error: row.get(6)?,
         started_at: maybe(row, 7)?,
         ended_at: get(row, 8)?,
+        reused_from: maybe::<Uuid>(row, 9)?.map(RunId),
     })
 }
 
@@ -163,16 +185,44 @@ pub(super) fn attempt(
 /// Journal rows, oldest first.
 pub(super) fn events(connection: &Connection, run: RunId, window: Window) -> rusqlite::Result<(Vec<EventRecord>, u64)> {
     let mut statement = connection.prepare_cached(statements::EVENTS)?;
-    let rows = statement.query_map(params![key(&run), window.limit, window.offset], |row| {
-        Ok(EventRecord {
-            seq: row.get(0)?,
-            at: get(row, 1)?,
-            data: row.get(2)?,
-        })
-    })?;
+    let rows = statement.query_map(params![key(&run), window.limit, window.offset], event_row)?;
     let rows = rows.collect::<rusqlite::Result<_>>()?;
     let mut total = connection.prepare_cached(statements::COUNT_EVENTS)?;
     Ok((rows, total.query_row([key(&run)], |row| count(row, 0))?))
+}
+
+fn event_row(row: &Row<'_>) -> rusqlite::Result<EventRecord> {
+    Ok(EventRecord {
+        seq: row.get(0)?,
+        at: get(row, 1)?,
+        data: row.get(2)?,
+    })
+}
+
+/// Journal rows after one, oldest first.
+fn journal_after(connection: &Connection, run: RunId, after: u32, limit: u32) -> rusqlite::Result<Vec<EventRecord>> {
+    let mut statement = connection.prepare_cached(statements::JOURNAL_AFTER)?;
+    let rows = statement.query_map(params![key(&run), after, limit], event_row)?;
+    rows.collect()
+}
+
+/// The newest journal row of a run, and its status.
+pub(super) const POSITION: &str = "SELECT id, status, COALESCE((SELECT seq FROM execution_events
+    WHERE workflow_execution_id = ?1 ORDER BY seq DESC LIMIT 1), 0) FROM workflow_executions WHERE id = ?1";
+
+fn positions(connection: &Connection, runs: &[RunId]) -> rusqlite::Result<Vec<RunPosition>> {
+    let mut statement = connection.prepare_cached(POSITION)?;
+    let position = |row: &Row<'_>| {
+        Ok(RunPosition {
+            run: run_id(row, 0)?,
+            status: get(row, 1)?,
+            seq: row.get(2)?,
+        })
+    };
+    let found = runs
+        .iter()
+        .map(|run| statement.query_row([key(run)], position).optional());
+    found.filter_map(Result::transpose).collect()
 }
 
 /// External resources of a run, in the order in which they were created.
@@ -201,7 +251,8 @@ fn queue_depths(connection: &Connection, now: Timestamp) -> rusqlite::Result<Vec
         Ok(QueueDepth {
             workflow_uid: get(row, 0)?,
             workflow_id: row.get(1)?,
-            runs: count(row, 2)?,
+            tenant: row.get(2)?,
+            runs: count(row, 3)?,
         })
     })?;
     rows.collect()

@@ -25,7 +25,7 @@ impl RunnerStore for SqliteStore {
     async fn heartbeat(&self, runner: &Runner, at: Timestamp) -> Result<()> {
         self.clock.learn(since_boot(), wall().0, since_boot());
         let runner = runner.clone();
-        self.writer.write(move |tx| heartbeat(tx, &runner, at)).await
+        self.writer.write_quietly(move |tx| heartbeat(tx, &runner, at)).await
     }
 
     async fn retire(&self, runner: RunnerId) -> Result<()> {

@@ -88,6 +88,7 @@ fn new_run(request_id: &str) -> NewRun {
         parent: None,
         created_at: Timestamp(1),
         flow: None,
+        rerun: None,
         fields: Vec::new(),
         local_start: Some(LocalStart {
             runner: RUNNER,

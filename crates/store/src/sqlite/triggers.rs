@@ -35,8 +35,8 @@ const STARTED: &str = concat!(
     "INSERT INTO trigger_deliveries (",
     delivery_columns!(),
     ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) ON CONFLICT (trigger_id, occurrence) DO UPDATE SET
-    id = excluded.id, state = excluded.state, run_id = excluded.run_id, reason = NULL, saw_json = NULL, payload_json = NULL,
-    request_json = NULL, retry_at = NULL WHERE state <> 'started'"
+    id = excluded.id, state = excluded.state, run_id = excluded.run_id, reason = NULL, saw_json = NULL,
+    payload_json = excluded.payload_json, request_json = excluded.request_json, retry_at = NULL WHERE state <> 'started'"
 );
 
 pub(super) const TAKE: &str = concat!(
@@ -47,10 +47,8 @@ pub(super) const TAKE: &str = concat!(
 
 const TAKEN: &str = "UPDATE trigger_deliveries SET retry_at = ?3 WHERE trigger_id = ?1 AND occurrence = ?2";
 
-const ADVANCE: &str = "UPDATE workflow_triggers SET fired_until = ?2, next_fire_at = ?3 WHERE id = ?1";
-
-const REMEMBER_LAST: &str =
-    "UPDATE workflow_triggers SET last_occurrence = ?2, last_run_id = ?3, last_at = ?4 WHERE id = ?1";
+const ADVANCE: &str = "UPDATE workflow_triggers SET fired_until = ?2, next_fire_at = ?3, last_occurrence = ?4,
+    last_run_id = ?5, last_at = ?6 WHERE id = ?1";
 
 const STATE_OF: &str = "SELECT state, run_id FROM trigger_deliveries WHERE trigger_id = ?1 AND occurrence = ?2";
 
@@ -285,10 +283,16 @@ fn update(tx: &mut Tx<'_>, trigger: &Trigger) -> rusqlite::Result<bool> {
     Ok(changed > 0)
 }
 
-/// Makes the declared triggers of a workflow those of this plan, which is current now.
-pub(super) fn reconcile(tx: &mut Tx<'_>, workflow: &Workflow, plan: &str, at: Timestamp) -> rusqlite::Result<()> {
+/// Makes the declared triggers of a workflow those of this plan, which is current now. `before` is the plan that was current.
+pub(super) fn reconcile(
+    tx: &mut Tx<'_>,
+    workflow: &Workflow,
+    before: &str,
+    plan: &str,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
     let there = all(tx.connection, sql::OF_WORKFLOW, params![uid_key(&workflow.uid)])?;
-    let changes = declared::reconcile(workflow, there, declared::of_plan(plan), at);
+    let changes = declared::reconcile(workflow, there, &declared::of_plan(before), declared::of_plan(plan), at);
     for id in &changes.removed {
         tx.connection.prepare_cached(sql::DELETE)?.execute([uid_key(id)])?;
     }
@@ -367,18 +371,23 @@ fn fire_due(tx: &mut Tx<'_>, now: Timestamp, limit: u32, fire: &Fire) -> rusqlit
             if !insert(tx, &delivery)? {
                 continue;
             }
-            if let Some(last) = LastDelivery::of(&delivery) {
-                let row = params![uid_key(&due.trigger.id), last.occurrence, key(&last.run), last.at.0];
-                tx.execute(REMEMBER_LAST, row)?;
-                due.trigger.last = Some(last);
-            }
+            due.trigger.last = LastDelivery::of(&delivery).or(due.trigger.last);
             fired.push(Delivered {
                 trigger: due.trigger.clone(),
                 delivery,
             });
         }
         let (until, next) = (firing.fired_until.map(|at| at.0), firing.next_fire_at.map(|at| at.0));
-        tx.execute(ADVANCE, params![uid_key(&due.trigger.id), until, next])?;
+        let last = due.trigger.last.as_ref();
+        let advance = params![
+            uid_key(&due.trigger.id),
+            until,
+            next,
+            last.map(|last| last.occurrence.as_str()),
+            last.map(|last| key(&last.run)),
+            last.map(|last| last.at.0)
+        ];
+        tx.execute(ADVANCE, advance)?;
     }
     Ok(fired)
 }
@@ -399,7 +408,7 @@ fn running(tx: &mut Tx<'_>, trigger: &Trigger) -> rusqlite::Result<(bool, bool)>
 fn settle(tx: &mut Tx<'_>, trigger: Uuid, occurrence: &str, settled: &Settled) -> rusqlite::Result<bool> {
     let changed = match settled {
         Settled::Later(at) => tx.execute(sql::LATER, params![uid_key(&trigger), occurrence, at.0])?,
-        Settled::Started(run) => tx.execute(
+        Settled::Started { run, keeps_payload } => tx.execute(
             sql::SETTLE,
             params![
                 uid_key(&trigger),
@@ -408,7 +417,7 @@ fn settle(tx: &mut Tx<'_>, trigger: Uuid, occurrence: &str, settled: &Settled) -
                 key(run),
                 None::<&str>,
                 None::<&str>,
-                true
+                !keeps_payload
             ],
         )?,
         Settled::Ended { state, reason, saw } => tx.execute(

@@ -13,7 +13,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params
 use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicI32, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -35,6 +35,8 @@ pub(super) struct Tx<'a> {
     pub(super) connection: &'a Connection,
     pub(super) hints: &'a mut Vec<ChangeHint>,
     pub(super) walked: &'a mut Group,
+    /// Changes that [`Writer::writes`] does not count.
+    quiet: u64,
     /// Statements that members of this batch have used.
     statements: Vec<(&'static str, CachedStatement<'a>)>,
 }
@@ -127,6 +129,7 @@ impl Queue {
 pub(super) struct Writer {
     queue: Arc<Queue>,
     failing: Arc<AtomicBool>,
+    writes: Arc<AtomicU64>,
     metrics: Arc<StoreMetrics>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -142,6 +145,7 @@ impl Writer {
         let queue = Arc::new(Queue::default());
         let log_pages = Arc::new(AtomicI32::new(0));
         let failing = Arc::new(AtomicBool::new(false));
+        let writes = Arc::new(AtomicU64::new(0));
         let metrics = Arc::new(StoreMetrics::default());
         let seen = Arc::clone(&log_pages);
         let failed = |what: String| StoreError::Unopenable {
@@ -164,6 +168,7 @@ impl Writer {
             lock,
             lost: false,
             failing: failing.clone(),
+            writes: writes.clone(),
             metrics: metrics.clone(),
         };
         let theirs = Arc::clone(&queue);
@@ -174,6 +179,7 @@ impl Writer {
         Ok(Writer {
             queue,
             failing,
+            writes,
             metrics,
             thread: Mutex::new(Some(thread)),
         })
@@ -198,6 +204,21 @@ impl Writer {
             Ok(result)
         };
         self.submit(recorded).await
+    }
+
+    /// The same for a write that changes nothing that is read while nothing happens: a heartbeat, or a sign of life.
+    pub(super) async fn write_quietly<R, F>(&self, mut work: F) -> Result<R>
+    where
+        R: Send + 'static,
+        F: FnMut(&mut Tx<'_>) -> rusqlite::Result<R> + Send + 'static,
+    {
+        let quiet = move |tx: &mut Tx<'_>| {
+            let before = tx.connection.total_changes();
+            let result = work(tx)?;
+            tx.quiet += tx.connection.total_changes() - before;
+            Ok(result)
+        };
+        self.submit(quiet).await
     }
 
     async fn submit<R, F>(&self, work: F) -> Result<R>
@@ -230,6 +251,12 @@ impl Writer {
     /// succeed then, in space that the files have already.
     pub(super) fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed)
+    }
+
+    /// How many transactions changed something, other than quietly. It grows after a transaction can be read, so a reader that takes
+    /// this number first misses nothing that it stands for.
+    pub(super) fn writes(&self) -> u64 {
+        self.writes.load(Ordering::SeqCst)
     }
 
     /// The batches so far.
@@ -273,6 +300,7 @@ struct Thread {
     /// Whether the last check found the files deleted or replaced.
     lost: bool,
     failing: Arc<AtomicBool>,
+    writes: Arc<AtomicU64>,
     metrics: Arc<StoreMetrics>,
 }
 
@@ -399,7 +427,9 @@ impl Thread {
             .prepare_cached("BEGIN IMMEDIATE")
             .and_then(|mut begin| begin.execute([]))
             .map_err(WriteError::Before)?;
+        let changes = self.connection.total_changes();
         let mut tx = Tx {
+            quiet: 0,
             connection: &self.connection,
             hints: &mut self.hints,
             walked: &mut self.walked,
@@ -409,6 +439,7 @@ impl Thread {
             .iter_mut()
             .try_for_each(|member| member.work(&mut tx))
             .map_err(WriteError::Before);
+        let quiet = tx.quiet;
         drop(tx);
         let done = worked.and_then(|()| {
             let mut commit = self.connection.prepare_cached("COMMIT").map_err(WriteError::Before)?;
@@ -422,6 +453,9 @@ impl Thread {
                 tracing::error!(path = self.path, %error, "a transaction could not be rolled back");
             }
             return Err(error);
+        }
+        if self.connection.total_changes() - changes > quiet {
+            self.writes.fetch_add(1, Ordering::SeqCst);
         }
         Ok(())
     }

@@ -8,6 +8,8 @@
 //! | yes | yes, and it differs | it changes and keeps its id, its path segments and its deliveries; a schedule counts from now |
 //! | no | yes | it is removed |
 //!
+//! Whether a trigger is enabled can be changed over the API. That stays until a version declares it otherwise than the one before.
+//!
 //! Archiving disables the enabled triggers of a workflow, and reactivating enables exactly those again. A schedule that is
 //! enabled counts from that moment: what it missed is not caught up.
 
@@ -43,10 +45,12 @@ pub(crate) fn of_plan(text: &str) -> Vec<DeclaredTrigger> {
     }
 }
 
-/// Makes the declared triggers of a workflow those of its current version. `there` are all its triggers.
+/// Makes the declared triggers of a workflow those of its current version. `there` are all its triggers, `before` those that the
+/// version declared which was current before.
 pub(crate) fn reconcile(
     workflow: &Workflow,
     there: Vec<Trigger>,
+    before: &[DeclaredTrigger],
     declared: Vec<DeclaredTrigger>,
     at: Timestamp,
 ) -> Changes {
@@ -61,7 +65,12 @@ pub(crate) fn reconcile(
             .position(|trigger| trigger.name.as_deref() == Some(declared.name.as_str()));
         match named.map(|at| there.swap_remove(at)) {
             None => changes.created.push(new(workflow, kind, declared, at)),
-            Some(old) => changes.changed.extend(change(old, kind, declared, at)),
+            Some(old) => {
+                let before = before.iter().find(|before| before.name == declared.name);
+                let is_same = before.is_some_and(|before| before.enabled == declared.enabled);
+                let enabled = if is_same { old.enabled } else { declared.enabled };
+                changes.changed.extend(change(old, kind, enabled, declared, at));
+            }
         }
     }
     changes.removed = there.into_iter().map(|trigger| trigger.id).collect();
@@ -95,21 +104,21 @@ fn new(workflow: &Workflow, kind: TriggerType, declared: DeclaredTrigger, at: Ti
 }
 
 /// The trigger as it is declared now; `None` if nothing changes.
-fn change(old: Trigger, kind: TriggerType, declared: DeclaredTrigger, at: Timestamp) -> Option<Trigger> {
+fn change(old: Trigger, kind: TriggerType, enabled: bool, declared: DeclaredTrigger, at: Timestamp) -> Option<Trigger> {
     let config = declared.config.to_string();
     let is_same = old.kind == kind && old.config == config;
-    if is_same && old.condition == declared.condition && old.enabled == declared.enabled {
+    if is_same && old.condition == declared.condition && old.enabled == enabled {
         return None;
     }
-    let due = match kind == TriggerType::Schedule && declared.enabled {
+    let due = match kind == TriggerType::Schedule && enabled {
         true if is_same && old.enabled => (old.fired_until, old.next_fire_at),
         true => (Some(at), Some(at)),
         false => (None, None),
     };
     Some(Trigger {
         kind,
-        enabled: declared.enabled,
-        disabled_by_archive: false,
+        enabled,
+        disabled_by_archive: old.disabled_by_archive && !enabled,
         event_type: exact_event_type(kind, &config),
         config,
         condition: declared.condition,
@@ -209,7 +218,7 @@ mod tests {
 
     /// The triggers after a first publication at time 10.
     fn first(declared: Vec<DeclaredTrigger>) -> Vec<Trigger> {
-        reconcile(&workflow(), Vec::new(), declared, Timestamp(10)).created
+        reconcile(&workflow(), Vec::new(), &[], declared, Timestamp(10)).created
     }
 
     #[test]
@@ -228,7 +237,7 @@ mod tests {
     #[test]
     fn unchanged_triggers_go_on_where_they_were() {
         let there = first(vec![daily()]);
-        let changes = reconcile(&workflow(), there, vec![daily()], Timestamp(99));
+        let changes = reconcile(&workflow(), there, &[daily()], vec![daily()], Timestamp(99));
         assert_eq!(changes, Changes::default());
     }
 
@@ -240,7 +249,7 @@ mod tests {
             config: json!({ "cron": "@hourly" }),
             ..daily()
         };
-        let changes = reconcile(&workflow(), there.clone(), vec![hourly], Timestamp(99));
+        let changes = reconcile(&workflow(), there.clone(), &[daily()], vec![hourly], Timestamp(99));
         assert_eq!(
             (changes.changed[0].id, changes.changed[0].fired_until),
             (id, Some(Timestamp(99)))
@@ -249,21 +258,54 @@ mod tests {
             condition: Some("true".to_owned()),
             ..daily()
         };
-        let changes = reconcile(&workflow(), there.clone(), vec![guarded], Timestamp(99));
+        let changes = reconcile(&workflow(), there.clone(), &[daily()], vec![guarded], Timestamp(99));
         assert_eq!(
             changes.changed[0].fired_until,
             Some(Timestamp(10)),
             "its fire times did not change"
         );
-        let changes = reconcile(&workflow(), there, Vec::new(), Timestamp(99));
+        let changes = reconcile(&workflow(), there, &[daily()], Vec::new(), Timestamp(99));
         assert_eq!(changes.removed, [id]);
+    }
+
+    #[test]
+    fn enabled_state_stays_until_the_document_changes_it() {
+        let off = DeclaredTrigger {
+            enabled: false,
+            ..daily()
+        };
+        let hourly = DeclaredTrigger {
+            config: json!({ "cron": "@hourly" }),
+            ..daily()
+        };
+        let mut disabled = first(vec![daily()]);
+        disabled[0].enabled = false;
+        let change = |there: &[Trigger], before: &DeclaredTrigger, now: &DeclaredTrigger| {
+            let (before, now) = (std::slice::from_ref(before), vec![now.clone()]);
+            let mut changed = reconcile(&workflow(), there.to_vec(), before, now, Timestamp(99)).changed;
+            changed.pop().map(|trigger| (trigger.enabled, trigger.next_fire_at))
+        };
+        assert_eq!(change(&disabled, &daily(), &daily()), None, "unchanged");
+        assert_eq!(
+            change(&disabled, &daily(), &hourly),
+            Some((false, None)),
+            "another time"
+        );
+        assert_eq!(change(&disabled, &off, &daily()), Some((true, Some(Timestamp(99)))));
+        let enabled = first(vec![daily()]);
+        assert_eq!(change(&enabled, &off, &off), None);
+        assert_eq!(change(&enabled, &daily(), &off), Some((false, None)));
+        // A trigger that archiving disabled is enabled by reactivating, also with another version.
+        disabled[0].disabled_by_archive = true;
+        let changed = reconcile(&workflow(), disabled, &[daily()], vec![hourly], Timestamp(99)).changed;
+        assert!(changed[0].disabled_by_archive && !changed[0].enabled);
     }
 
     #[test]
     fn triggers_of_the_api_are_not_touched() {
         let mut there = first(vec![daily()]);
         there[0].name = None;
-        let changes = reconcile(&workflow(), there, Vec::new(), Timestamp(99));
+        let changes = reconcile(&workflow(), there, &[daily()], Vec::new(), Timestamp(99));
         assert_eq!(changes, Changes::default());
     }
 

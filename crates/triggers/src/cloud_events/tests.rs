@@ -175,12 +175,12 @@ fn invalid_events_are_refused_with_the_reason() {
         (
             vec![("content-type", "application/cloudevents+avro")],
             "",
-            "content type `application/cloudevents+avro` is not supported; send application/json, application/cloudevents+json or headers `ce-…`",
+            "the content type `application/cloudevents+avro` is not supported; send `application/json`, `application/cloudevents+json` or `application/cloudevents-batch+json`, or any type with the headers `ce-id`, `ce-source`, `ce-type` and `ce-specversion: 1.0`",
         ),
         (
             vec![("content-type", "text/plain")],
             "x",
-            "content type `text/plain` is not supported; send application/json, application/cloudevents+json or headers `ce-…`",
+            "the content type `text/plain` is not supported; send `application/json`, `application/cloudevents+json` or `application/cloudevents-batch+json`, or any type with the headers `ce-id`, `ce-source`, `ce-type` and `ce-specversion: 1.0`",
         ),
         (
             vec![("ce-id", "1"), ("ce-id", "2")],

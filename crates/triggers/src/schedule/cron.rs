@@ -4,6 +4,8 @@
 //! in a gap becomes the end of the gap, one that occurs twice its first occurrence. So the instants never decrease while
 //! the calendar goes on, and several times in one gap are one instant.
 
+mod explain;
+
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::{
     SignedDuration, Timestamp, Zoned,
@@ -43,14 +45,8 @@ impl Cron {
             .seconds(Seconds::Optional)
             .year(Year::Disallowed)
             .build();
-        let cron = parser.parse(source).map(Self).map_err(|error| {
-            let why = error.to_string();
-            let why = why
-                .split_once(": ")
-                .map_or(why.as_str(), |(_, why)| why)
-                .trim_end_matches('.');
-            format!("is not a cron expression: `{text}`: {why}")
-        })?;
+        let cron = parser.parse(source).map(Self);
+        let cron = cron.map_err(|_| format!("is not a cron expression: `{text}`: {}", explain::explain(text)))?;
         match cron.next_time(ANY_TIME, true) {
             Some(_) => Ok(cron),
             None => Err(format!("never fires: no date fits `{text}`")),

@@ -47,6 +47,13 @@ impl Schedule {
         }
         let first = self.instant_due_at(due);
         let oldest = Timestamp(now.0.saturating_sub(self.reach())).max(first);
+        if let Some(next) = self.only_one_due(trigger, first, now).filter(|_| oldest == first) {
+            let fires = self.fires(now.micros_since(self.due_at(trigger, first)), true);
+            return Firing {
+                instants: fires.then_some(first).into_iter().collect(),
+                next: next.map(|next| self.due_at(trigger, next)),
+            };
+        }
         // An instant whose jitter has not passed is not due yet, and then it is the latest: jitter is less than a gap.
         let latest = self.last_until(now, oldest);
         let (latest, next) = match latest {
@@ -61,14 +68,7 @@ impl Schedule {
         let mut candidate = latest;
         while let Some(instant) = candidate.filter(|_| instants.len() < MOST_CAUGHT_UP) {
             let late = now.micros_since(self.due_at(trigger, instant));
-            let late = Duration::from_micros(late);
-            let fires = late <= ON_TIME
-                || match self.catch_up {
-                    CatchUp::None => false,
-                    CatchUp::Latest(window) => instants.is_empty() && late <= window,
-                    CatchUp::All(window) => late <= window,
-                };
-            if !fires {
+            if !self.fires(late, instants.is_empty()) {
                 break;
             }
             instants.push(instant);
@@ -81,8 +81,32 @@ impl Schedule {
         }
     }
 
+    /// If `first` is an instant that is due and the next one is not: that next one. The usual case, without a search.
+    fn only_one_due(&self, trigger: Uuid, first: Timestamp, now: Timestamp) -> Option<Option<Timestamp>> {
+        let is_instant = self.next_after(Timestamp(first.0.checked_sub(1)?)) == Some(first);
+        if !is_instant || self.due_at(trigger, first) > now {
+            return None;
+        }
+        let next = self.next_after(first);
+        next.is_none_or(|next| next > now).then_some(next)
+    }
+
+    /// Whether an instant that is late by this many microseconds fires.
+    fn fires(&self, late: u64, is_latest: bool) -> bool {
+        let late = Duration::from_micros(late);
+        let is_caught_up = match self.catch_up {
+            CatchUp::None => false,
+            CatchUp::Latest(window) => is_latest && late <= window,
+            CatchUp::All(window) => late <= window,
+        };
+        late <= ON_TIME || is_caught_up
+    }
+
     /// When an instant is due: later than the instant by its jitter.
     pub fn due_at(&self, trigger: Uuid, instant: Timestamp) -> Timestamp {
+        if self.jitter == 0 {
+            return instant;
+        }
         let gap = self.next_after(instant).map_or(i64::MAX, |next| next.0 - instant.0);
         let most = self.jitter.min(gap);
         if most <= 0 {

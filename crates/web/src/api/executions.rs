@@ -30,7 +30,7 @@ const CANCEL_WAIT: Duration = Duration::from_millis(300);
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StartQuery {
-    wait: Option<String>,
+    pub(super) wait: Option<String>,
 }
 
 #[derive(Deserialize, Default, JsonSchema)]
@@ -46,7 +46,7 @@ pub(crate) struct StartBody {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct PrincipalBody {
+pub(super) struct PrincipalBody {
     user_id: String,
     display_name: Option<String>,
     email: Option<String>,
@@ -175,22 +175,7 @@ fn request_of(
     if let Some(tenant) = body.tenant_id.as_ref().filter(|tenant| !tenant.is_empty()) {
         name("tenantId", tenant)?;
     }
-    if let Some(principal) = &body.principal {
-        name("principal.userId", &principal.user_id)?;
-        // These may be empty strings.
-        for (field, text) in [
-            ("principal.displayName", &principal.display_name),
-            ("principal.email", &principal.email),
-        ] {
-            let given = text.as_ref().filter(|text| !text.is_empty());
-            given.map_or(Ok(()), |text| name(field, text))?;
-        }
-    }
-    let principal = body.principal.map(|principal| Principal {
-        user_id: principal.user_id,
-        display_name: principal.display_name,
-        email: principal.email,
-    });
+    let principal = principal_of(body.principal)?;
     let request = Request {
         workflow_id,
         request_id: body.request_id,
@@ -204,6 +189,27 @@ fn request_of(
         ..Request::default()
     };
     Ok((request, principal))
+}
+
+/// The principal that a body names.
+pub(super) fn principal_of(named: Option<PrincipalBody>) -> Result<Option<Principal>, ApiError> {
+    let Some(principal) = named else {
+        return Ok(None);
+    };
+    name("principal.userId", &principal.user_id)?;
+    // These may be empty strings.
+    for (field, text) in [
+        ("principal.displayName", &principal.display_name),
+        ("principal.email", &principal.email),
+    ] {
+        let given = text.as_ref().filter(|text| !text.is_empty());
+        given.map_or(Ok(()), |text| name(field, text))?;
+    }
+    Ok(Some(Principal {
+        user_id: principal.user_id,
+        display_name: principal.display_name,
+        email: principal.email,
+    }))
 }
 
 /// `30s`, `500ms`, `2m`, or a number of seconds.
@@ -325,7 +331,7 @@ pub(crate) async fn get(
 }
 
 /// The response of a GET without `include`.
-async fn run_response(session: &Session, id: RunId) -> Result<Response, ApiError> {
+pub(super) async fn run_response(session: &Session, id: RunId) -> Result<Response, ApiError> {
     let reads = session.reads();
     let run = reads.run(id).await?;
     let ahead = reads.ahead(&run).await?;

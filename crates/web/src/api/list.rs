@@ -22,28 +22,28 @@ use fermata_runtime::{
     query::{self, When},
     reads::RunWindow,
 };
-use fermata_store::reads::{Order, RunFilter, RunPage};
+use fermata_store::reads::{Order, RunFilter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-#[derive(Deserialize, Clone, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ListQuery {
     /// Terms such as `status:failed workflow:order-* since:24h`.
-    pub query: Option<String>,
-    pub status: Option<String>,
-    pub workflow_id: Option<String>,
-    pub tenant_id: Option<String>,
-    pub correlation_id: Option<String>,
-    pub request_id: Option<String>,
-    pub runner_id: Option<String>,
-    pub created_after: Option<String>,
-    pub created_before: Option<String>,
-    pub search: Option<String>,
-    pub order: Option<String>,
-    pub limit: Option<u32>,
-    pub cursor: Option<String>,
+    pub(super) query: Option<String>,
+    pub(super) status: Option<String>,
+    pub(super) workflow_id: Option<String>,
+    pub(super) tenant_id: Option<String>,
+    pub(super) correlation_id: Option<String>,
+    pub(super) request_id: Option<String>,
+    pub(super) runner_id: Option<String>,
+    pub(super) created_after: Option<String>,
+    pub(super) created_before: Option<String>,
+    pub(super) search: Option<String>,
+    pub(super) order: Option<String>,
+    pub(super) limit: Option<u32>,
+    pub(super) cursor: Option<String>,
 }
 
 /// A page of executions.
@@ -62,8 +62,9 @@ pub(crate) struct RunPageView<'a> {
 
 /// `GET /api/v1/executions`, newest first unless `order=asc`.
 pub(crate) async fn list(As(session): As, Query(query): Query<ListQuery>) -> Result<Response, ApiError> {
-    let limit = paging::limit(query.limit)?;
-    let page = find(&session, query).await?;
+    let filter = list_filter(&session, query).await?;
+    let limit = filter.limit;
+    let page = session.reads().runs(filter).await?;
     let is_short = page.items.len() < limit as usize;
     let view = RunPageView {
         searched_back_to: page.next.filter(|_| is_short).map(created_at),
@@ -73,13 +74,7 @@ pub(crate) async fn list(As(session): As, Query(query): Query<ListQuery>) -> Res
     Ok(Json(view).into_response())
 }
 
-/// The runs that the parameters of a list find.
-pub(crate) async fn find(session: &Session, query: ListQuery) -> Result<RunPage, ApiError> {
-    let filter = list_filter(session, query).await?;
-    Ok(session.reads().runs(filter).await?)
-}
-
-/// The filter that the parameters of a list mean for this caller.
+/// The filter that the parameters mean for this caller.
 pub(super) async fn list_filter(session: &Session, query: ListQuery) -> Result<RunFilter, ApiError> {
     let order = match query.order.as_deref() {
         None | Some("" | "desc") => Order::NewestFirst,

@@ -95,6 +95,7 @@ async fn writes_need_a_media_type_that_requires_a_preflight() {
     for path in [
         WORKFLOWS,
         "/api/v1/workflows/validate",
+        "/api/v1/workflows/dry-run",
         "/api/v1/workflows/hello/execute",
         "/api/v1/workflows/hello/trigger",
         "/api/v1/workflows/hello/publish",

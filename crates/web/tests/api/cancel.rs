@@ -95,10 +95,9 @@ async fn a_run_that_has_ended_is_not_changed() {
     assert_eq!(server.get(&format!("/api/v1/executions/{id}")).await.expect(200), run);
 }
 
-/// Cancel is the only command for an execution, and it is legal in every status: a run that has ended is not changed.
-/// So no request gets WFENG002. A command that can be illegal belongs into this table.
+/// A cancel is legal in every status: a run that has ended is not changed. `operate.rs` has the other commands.
 #[tokio::test]
-async fn every_command_in_every_status() {
+async fn a_cancel_in_every_status() {
     let settings = Settings {
         max_active_runs: 1,
         ..Settings::default()

@@ -32,6 +32,7 @@ pub async fn dead_lettered(server: &Server, workflow: &str, trigger: &str) -> (S
         parent: None,
         created_at: SystemClock.now(),
         flow: None,
+        rerun: None,
         fields: Vec::new(),
         local_start: None,
     };

@@ -162,6 +162,7 @@ async fn child(server: &Server, parent: RunId, node: &str) -> RunId {
         }),
         created_at: Timestamp(i64::MAX),
         flow: None,
+        rerun: None,
         fields: Vec::new(),
         local_start: None,
     };

@@ -4,6 +4,7 @@
 use crate::{
     dead_letters::{dead_lettered, strict},
     harness::{Server, echo},
+    service::Service,
 };
 use jsonschema::Validator;
 use reqwest::Method;
@@ -143,7 +144,7 @@ async fn prepare(server: &Server, operation: &str) -> Real {
             let edge = json!({ "from": "greet", "to": "finish" });
             post("/api/v1/workflows/review/edges", edge).await.expect(201);
         }
-        "getExecution" | "deleteExecution" | "getHierarchy" | "cancelExecution" => {
+        "getExecution" | "streamExecution" | "deleteExecution" | "getHierarchy" | "cancelExecution" => {
             let done = post("/api/v1/workflows/hello/execute?wait=10s", json!({}))
                 .await
                 .expect(200);
@@ -166,6 +167,23 @@ async fn prepare(server: &Server, operation: &str) -> Real {
             let body = json!({ "action": "delete", "query": "since:1h" });
             let job = post("/api/v1/bulk", body).await.expect(201);
             return Real::id(job["id"].as_str().unwrap());
+        }
+        "pauseExecution" | "resumeExecution" | "skipNode" => return Real::id(waiting(server, REVIEW).await.0),
+        "resendRequest" => {
+            let service = Service::start().await;
+            let url = format!("{}/answer/202", service.base);
+            let posted = json!({ "workflow_id": "posted", "name": "Posted", "version": "1.0.0", "edges": [],
+                "nodes": [{ "id": "ask", "type": "task", "executor": { "type": "callback", "config": { "url": url } } }] });
+            post("/api/v1/workflows", posted).await.expect(201);
+            let body = json!({ "workflow_id": "posted", "inputs": {} });
+            let run = post("/api/v1/executions", body).await.expect(201)["execution_id"].clone();
+            let run = run.as_str().unwrap().to_owned();
+            let is_sent = |run: &Value| {
+                let events = run["events"].as_array().unwrap();
+                events.iter().any(|event| event["data"]["type"] == "requested")
+            };
+            server.until(&format!("{run}?include=events"), is_sent).await;
+            return Real::id(run);
         }
         "answerNode" | "decide" => return Real::id(waiting(server, REVIEW).await.0),
         "completeNode" => return Real::id(waiting(server, JOB).await.0),

@@ -56,8 +56,9 @@ fn every_route_is_documented() {
     let missing: Vec<_> = routes
         .iter()
         .filter(|(method, path)| {
-            // `validate` may be the name of a workflow; its GET and DELETE are those of any workflow.
-            let twin = path.ends_with("/validate") && method != "POST";
+            // These may be names of workflows; their GET and DELETE are those of any workflow.
+            let is_name = path.ends_with("/validate") || path.ends_with("/dry-run");
+            let twin = is_name && method != "POST";
             !twin && !text.contains(&format!("`{method} {path}`"))
         })
         .collect();

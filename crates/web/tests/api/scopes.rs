@@ -36,6 +36,10 @@ fn path(route: &str) -> String {
             false => path.push_str(part),
         }
     }
+    // It would stay open.
+    if path.ends_with("/stream") {
+        path.push_str("?timeout=0s");
+    }
     path
 }
 

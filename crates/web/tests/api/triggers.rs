@@ -530,9 +530,13 @@ async fn events_are_taken_in_every_form() {
         send(&[cloud], &whole).await.expect(202)["items"][0]["isDuplicate"],
         false
     );
-    send(&[("content-type", "text/plain")], "x")
-        .await
-        .error(415, "UNSUPPORTED_MEDIA_TYPE");
+    for media in ["text/plain", "application/yaml", "application/x-www-form-urlencoded"] {
+        let answer = send(&[("content-type", media)], "x").await;
+        let error = answer.error(415, "UNSUPPORTED_MEDIA_TYPE");
+        let message = error["message"].as_str().unwrap().replace(media, "");
+        assert!(message.contains("application/cloudevents+json"), "{message}");
+        assert!(!message.contains("yaml"), "{message}");
+    }
 }
 
 #[tokio::test]

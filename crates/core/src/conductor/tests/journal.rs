@@ -88,6 +88,7 @@ fn every_event() -> Vec<Event> {
             attempt: 1,
             outcome: Outcome::Succeeded(output),
             chosen: None,
+            skipped: None,
         });
     }
     events.push(Event::Finished {
@@ -95,7 +96,28 @@ fn every_event() -> Vec<Event> {
         attempt: u32::MAX,
         outcome: Outcome::Failed(Failure::permanent("X", "x")),
         chosen: Some("approve".to_owned()),
+        skipped: None,
     });
+    for by in [None, Some("ada".to_owned())] {
+        let reason = "not needed".to_owned();
+        events.push(Event::Finished {
+            node: node(),
+            attempt: 2,
+            outcome: Outcome::Succeeded(Output::EMPTY),
+            chosen: None,
+            skipped: Some(SkippedBy { by, reason }),
+        });
+    }
+    for failure in [None, Some(failure())] {
+        let (node, attempt) = (node(), 1);
+        events.push(Event::Resending {
+            node: node.clone(),
+            attempt,
+            at,
+        });
+        events.push(Event::Resent { node, attempt, failure });
+    }
+    events.extend([Event::Paused { at }, Event::Resumed { at }]);
     events.push(Event::Requested {
         node: node(),
         attempt: 2,
@@ -183,6 +205,7 @@ fn journal_text_is_stable() {
             attempt: 1,
             outcome: Outcome::Succeeded(Output::EMPTY),
             chosen: None,
+            skipped: None,
         },
         Event::Routed {
             node: "a".into(),
@@ -245,6 +268,7 @@ fn variables_survive_a_crash() {
         live.feed(Fact::Start {
             vars: vars.clone(),
             timeout_ms: None,
+            reused: None,
         });
         assert_eq!(**live.run.vars(), vars);
         assert_eq!(**live.replayed().vars(), vars);

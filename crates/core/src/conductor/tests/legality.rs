@@ -10,6 +10,7 @@ fn finished(attempt: u32) -> Event {
         attempt,
         outcome: Outcome::Succeeded(Output::EMPTY),
         chosen: None,
+        skipped: None,
     }
 }
 
@@ -79,6 +80,30 @@ fn requested(attempt: u32) -> Event {
     }
 }
 
+fn resending() -> Event {
+    Event::Resending {
+        node: NODE.into(),
+        attempt: 1,
+        at: Timestamp(6),
+    }
+}
+
+fn resent() -> Event {
+    Event::Resent {
+        node: NODE.into(),
+        attempt: 1,
+        failure: None,
+    }
+}
+
+fn paused() -> Event {
+    Event::Paused { at: Timestamp(2) }
+}
+
+fn resumed() -> Event {
+    Event::Resumed { at: Timestamp(3) }
+}
+
 fn started() -> Event {
     Event::Started {
         at: Timestamp(0),
@@ -146,50 +171,66 @@ fn node_transitions_match_the_table() {
         began(),
         requested(1),
         requested(2),
+        resending(),
+        resent(),
     ];
-    let states: [(&str, Vec<Event>, [u8; 12]); 13] = [
-        //                                         op sk an sl r1 r2 f1 f2 ro be q1 q2
-        ("idle", vec![], [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-        ("idle, answered", vec![answered()], [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-        ("open 1", vec![opened()], [0, 1, 0, 1, 1, 0, 1, 0, 0, 0, 1, 0]),
+    let states: [(&str, Vec<Event>, [u8; 14]); 15] = [
+        //                                         op sk an sl r1 r2 f1 f2 ro be q1 q2 rs rt
+        ("idle", vec![], [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        (
+            "idle, answered",
+            vec![answered()],
+            [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        ("open 1", vec![opened()], [0, 1, 0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0]),
         (
             "open 2",
             vec![opened(), retried(1)],
-            [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1],
+            [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0],
         ),
         (
             "open 2, begun",
             vec![opened(), retried(1), began()],
-            [0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 1],
+            [0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 1, 0, 0],
         ),
         (
             "sleeping",
             vec![opened(), slept()],
-            [0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0],
+            [0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0],
         ),
         (
             "requested 1",
             vec![opened(), requested(1)],
-            [0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0],
+            [0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0],
+        ),
+        (
+            "requested 1, to be sent again",
+            vec![opened(), requested(1), resending()],
+            [0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 1],
+        ),
+        (
+            "requested 1, sent again",
+            vec![opened(), requested(1), resending(), resent()],
+            [0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0],
         ),
         (
             "requested 1, retried",
             vec![opened(), requested(1), retried(1)],
-            [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1],
+            [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0],
         ),
         (
             "requested 2",
             vec![opened(), retried(1), requested(2)],
-            [0, 1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0],
+            [0, 1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0],
         ),
-        ("skipped", vec![skipped()], [0; 12]),
-        ("skipped open", vec![opened(), skipped()], [0; 12]),
+        ("skipped", vec![skipped()], [0; 14]),
+        ("skipped open", vec![opened(), skipped()], [0; 14]),
         (
             "finished",
             vec![opened(), finished(1)],
-            [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+            [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0],
         ),
-        ("routed", vec![opened(), finished(1), routed()], [0; 12]),
+        ("routed", vec![opened(), finished(1), routed()], [0; 14]),
     ];
     for (name, path, fits) in states {
         let path: Vec<Event> = std::iter::once(started()).chain(path).collect();
@@ -214,32 +255,36 @@ fn run_transitions_match_the_table() {
         routed(),
     ];
     let over = |status| vec![started(), skipped(), ended(status)];
-    // Which of started, stopping, ended and events on nodes fit.
+    // Which of started, stopping, ended, events on nodes, paused and resumed fit.
     let states = [
-        ("pending", vec![], [true, false, true, false]),
-        ("running, nothing open", vec![started()], [false, true, true, true]),
+        ("pending", vec![], [1, 0, 1, 0, 1, 0]),
+        ("pending, paused", vec![paused()], [0, 0, 1, 0, 0, 1]),
+        ("pending, resumed", vec![paused(), resumed()], [1, 0, 1, 0, 1, 0]),
+        ("running, nothing open", vec![started()], [0, 1, 1, 1, 1, 0]),
+        ("running, paused", vec![started(), paused()], [0, 1, 1, 1, 0, 1]),
+        ("running, a node open", vec![started(), opened()], [0, 1, 0, 1, 1, 0]),
+        ("stopping", vec![started(), stopping(Failed)], [0, 0, 1, 1, 0, 0]),
         (
-            "running, a node open",
-            vec![started(), opened()],
-            [false, true, false, true],
-        ),
-        (
-            "stopping",
-            vec![started(), stopping(Failed)],
-            [false, false, true, true],
+            "stopping after a pause",
+            vec![started(), paused(), stopping(Failed)],
+            [0, 0, 1, 1, 0, 0],
         ),
         (
             "stopping, a node open",
             vec![started(), opened(), stopping(Failed)],
-            [false, false, false, true],
+            [0, 0, 0, 1, 0, 0],
         ),
-        ("succeeded", over(Succeeded), [false; 4]),
-        ("failed", over(Failed), [false; 4]),
-        ("cancelled", over(Cancelled), [false; 4]),
-        ("cancelled before its start", vec![ended(Cancelled)], [false; 4]),
+        ("succeeded", over(Succeeded), [0; 6]),
+        ("failed", over(Failed), [0; 6]),
+        ("cancelled", over(Cancelled), [0; 6]),
+        ("cancelled before its start", vec![ended(Cancelled)], [0; 6]),
+        ("cancelled while paused", vec![paused(), ended(Cancelled)], [0; 6]),
     ];
-    for (name, path, [start, stop, end, node]) in states {
+    for (name, path, fits) in states {
+        let [start, stop, end, node, pause, resume] = fits.map(|fits| fits == 1);
         let run = run_after(&path);
+        assert_eq!(accepts(&run, &paused()), pause, "{name}, paused");
+        assert_eq!(accepts(&run, &resumed()), resume, "{name}, resumed");
         assert_eq!(accepts(&run, &started()), start, "{name}, started");
         for status in Status::ALL {
             let fits = status.is_terminal();
@@ -256,12 +301,33 @@ fn run_transitions_match_the_table() {
 }
 
 #[test]
+fn paused_run_opens_and_routes_nothing() {
+    let paths = [
+        (vec![started()], opened()),
+        (vec![started(), opened(), retried(1)], began()),
+        (vec![started(), opened(), finished(1)], routed()),
+    ];
+    for (path, event) in paths {
+        assert!(accepts(&run_after(&path), &event), "{event:?}");
+        let path = [path, vec![paused()]].concat();
+        assert!(!accepts(&run_after(&path), &event), "{event:?}");
+        let path = [path, vec![resumed()]].concat();
+        assert!(accepts(&run_after(&path), &event), "{event:?}");
+    }
+    let open = run_after(&[started(), opened(), paused()]);
+    for event in [finished(1), retried(1), requested(1), slept()] {
+        assert!(accepts(&open, &event), "{event:?}: results are recorded");
+    }
+}
+
+#[test]
 fn stopping_node_may_end_with_its_last_failure() {
     let failed = |code: &str| Event::Finished {
         node: NODE.into(),
         attempt: 1,
         outcome: Outcome::Failed(Failure::retriable(code, "flaky")),
         chosen: None,
+        skipped: None,
     };
     let waits = [started(), opened(), retried(1)];
     assert!(!accepts(&run_after(&waits), &failed("FLAKY")));

@@ -65,11 +65,13 @@ fn about(run: &Value, tasks: &[(String, Value)]) -> String {
         ("reason", text(run, "reason")),
         ("error", failed),
         ("request id", text(run, "requestId")),
+        ("repeats", text(run, "rerunOf")),
         ("created", instant(run, "createdAt")),
         ("started", instant(run, "startedAt")),
         ("ended", instant(run, "endedAt")),
         ("took", took(run)),
         ("wakes", instant(run, "wakeAt")),
+        ("paused", instant(run, "pausedAt")),
         ("waits for", waiting_for(run)),
         ("runner", text(run, "runnerId")),
     ])
@@ -132,7 +134,10 @@ fn attempts(run: &Value) -> String {
             text(attempt, "actionType"),
             text(attempt, "status"),
             text(attempt, "attempt"),
-            took(attempt),
+            match attempt["reusedFrom"].is_string() {
+                true => "reused".to_owned(),
+                false => took(attempt),
+            },
             text(&attempt["error"], "message"),
         ]
     };

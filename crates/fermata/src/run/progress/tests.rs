@@ -50,6 +50,7 @@ fn ended_step_is_one_plain_line() {
         attempt: 3,
         outcome: Outcome::Failed(failure),
         chosen: None,
+        skipped: None,
     };
     let line = screen.see(&finished, &times).unwrap();
     assert!(
@@ -195,6 +196,7 @@ fn wait_is_shown_once_with_its_address() {
             attempt: 1,
             outcome: Outcome::Succeeded(fermata_core::Output::EMPTY),
             chosen: None,
+            skipped: None,
         };
         assert_eq!(see(&finished).is_empty(), quiet);
     }

@@ -59,6 +59,7 @@ async fn fill(ends: &Ends) {
             parent: None,
             created_at: Timestamp(1),
             flow: None,
+            rerun: None,
             fields: Vec::new(),
             local_start: None,
         };

@@ -70,7 +70,7 @@ enum Node {
 fn journal(subject: &RunEvidence<'_>, found: &mut Found) {
     let id = subject.id;
     let mut nodes: BTreeMap<&str, Node> = subject.shape.keys().map(|name| (name.as_str(), Node::Idle)).collect();
-    let (mut started, mut stopping, mut ended) = (false, false, None);
+    let (mut started, mut stopping, mut paused, mut ended) = (false, false, false, None);
     for (_, event) in &subject.events {
         found.ensure(ended.is_none(), Rule::History, id, || {
             format!("`{}` comes after the end", event.name())
@@ -82,6 +82,9 @@ fn journal(subject: &RunEvidence<'_>, found: &mut Found) {
                 ended = Some(*status);
                 status.is_terminal()
             }
+            Event::Paused { .. } => !stopping && !std::mem::replace(&mut paused, true),
+            Event::Resumed { .. } => std::mem::replace(&mut paused, false),
+            Event::Opened { .. } | Event::Began { .. } | Event::Routed { .. } if paused && !stopping => false,
             _ => started && step(subject, event, &mut nodes, stopping, found),
         };
         found.ensure(fits, Rule::History, id, || {
@@ -129,9 +132,13 @@ fn step<'a>(
         (Event::Skipped { .. }, Node::Idle | Node::Open(_)) => Node::Skipped,
         (Event::Answered { .. }, Node::Idle) => Node::Idle,
         (Event::Slept { .. }, Node::Open(attempt)) => Node::Open(attempt),
-        (Event::Began { attempt, .. } | Event::Requested { attempt, .. }, Node::Open(open)) if *attempt == open => {
-            Node::Open(open)
-        }
+        (
+            Event::Began { attempt, .. }
+            | Event::Requested { attempt, .. }
+            | Event::Resending { attempt, .. }
+            | Event::Resent { attempt, .. },
+            Node::Open(open),
+        ) if *attempt == open => Node::Open(open),
         (Event::Retried { attempt, .. }, Node::Open(open)) if *attempt == open => Node::Open(open + 1),
         (Event::Finished { attempt, .. }, Node::Open(open)) if *attempt == open => Node::Finished,
         // A node that waited for a retry when the run stopped ends with its last failure.

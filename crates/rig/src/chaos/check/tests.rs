@@ -42,6 +42,7 @@ fn finished(node: &str) -> [Event; 2] {
             attempt,
             outcome,
             chosen: None,
+            skipped: None,
         },
         Event::Routed {
             node: node(),

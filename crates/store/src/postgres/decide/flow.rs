@@ -26,6 +26,7 @@ impl<'a> Deciding<'a, '_> {
         flow: &Flow,
         run: RunId,
         stored: Option<(&RunFlow, Option<Timestamp>)>,
+        is_current: bool,
         at: Timestamp,
     ) -> Asked {
         let mut rows: KeyRows = KeyRows::new();
@@ -33,7 +34,7 @@ impl<'a> Deciding<'a, '_> {
             let row = self.keys.get(name).or_else(|| self.facts.keys.get(name)).cloned();
             rows.insert(name.to_owned(), row.unwrap_or_default());
         }
-        let asked = rules::ask(flow, run, stored, at, &mut rows);
+        let asked = rules::ask(flow, run, stored, is_current, at, &mut rows);
         let Asked::Stored(granted) = &asked else {
             return asked;
         };
@@ -74,7 +75,7 @@ impl<'a> Deciding<'a, '_> {
 
     /// A new run with flow control: its columns, or `Err` with the run that answers it (`None`: it is refused).
     pub(super) fn enter(&mut self, run: &'a NewRun, flow: &Flow) -> Result<(Granted, FlowColumns), Option<RunId>> {
-        match self.ask(flow, run.id, None, run.created_at) {
+        match self.ask(flow, run.id, None, !run.pinned, run.created_at) {
             Asked::Stored(granted) => {
                 let columns = FlowColumns::of(&granted.clone().of(flow.clone()));
                 Ok((granted, columns))
@@ -115,7 +116,7 @@ impl<'a> Deciding<'a, '_> {
         };
         let flow = row.flow.as_ref().map_or(&request.flow, |stored| &stored.flow);
         let before = row.flow.as_deref().map(|stored| (stored, row.wake_at.map(Timestamp)));
-        match self.ask(flow, run, before, request.at) {
+        match self.ask(flow, run, before, false, request.at) {
             Asked::Full => Admission::Full,
             Asked::Existing(into) => Admission::Merged { into },
             Asked::Merge { run: into, wake_at } => {

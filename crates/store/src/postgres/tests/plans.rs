@@ -186,6 +186,7 @@ async fn triggers_use_indexes(planner: &Planner) {
         LIST_OF_TENANT,
         LIST_OF_WORKFLOW,
         triggers::LAST,
+        crate::flow::SET_LIMIT,
     ] {
         planner.seeks(sql).await;
     }
@@ -270,6 +271,8 @@ async fn reads_use_indexes(planner: &Planner) {
         statements::DEFINITION,
         statements::EVENTS,
         statements::COUNT_EVENTS,
+        statements::JOURNAL_AFTER,
+        reads::POSITIONS,
         statements::COUNT_ACTIONS,
         statements::LINKS,
         statements::COUNT_LINKS,

@@ -118,6 +118,10 @@ fn lists_use_indexes() {
         assert!(plan.starts_with("SEARCH") && plan.contains(index), "{sql}: {plan}");
         assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{sql}: {plan}");
     }
+    for sql in [reads::POSITION, statements::JOURNAL_AFTER] {
+        let plan = plan_of(sql);
+        assert!(!plan.contains("TEMP B-TREE") && !plan.contains("SCAN"), "{sql}: {plan}");
+    }
     let request = plan_of(lists::BY_REQUEST);
     assert!(
         !request.contains("SCAN workflow_executions"),
@@ -464,6 +468,8 @@ fn triggers_use_indexes() {
         (triggers::PRUNE_DELIVERIES, "ux_deliveries_id"),
         (triggers::PRUNE_EVENTS, "ix_events_received"),
         (shared::UNMATCHED, "ix_events_unmatched"),
+        (flow::WAKE_WAITING, "ix_executions_waiting"),
+        (crate::flow::SET_LIMIT, "USING PRIMARY KEY"),
     ] {
         let plan = plan(&connection, sql).join("; ");
         assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");

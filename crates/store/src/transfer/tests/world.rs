@@ -192,6 +192,22 @@ async fn parked(store: &Arc<dyn Store>) -> RunId {
     let mut commit = park(run, stored.epoch, 3, Some(5_000));
     commit.messages_seen = 1;
     commit.state = Some(crate::runs::CachedState::Set(r#"{"members":{}}"#.to_owned()));
+    store
+        .write_stats(vec![crate::stats::StatsRow {
+            minute: 5,
+            runner: ME,
+            workflow_uid: uid(WORKFLOW),
+            workflow_id: WORKFLOW.to_owned(),
+            tenant: "acme".to_owned(),
+            counts: crate::stats::RunCounts {
+                started: 3,
+                succeeded: 2,
+                ..Default::default()
+            },
+            waiting: Some(1),
+        }])
+        .await
+        .unwrap();
     commit.usage = Some(crate::usage::Usage {
         tenant: "acme".to_owned(),
         steps: 3,
@@ -262,6 +278,19 @@ async fn succeeded(store: &Arc<dyn Store>, parent: RunId) {
         *context_snapshot = Some("{}".to_owned());
     }
     committed(store, commit).await;
+    let rerun = crate::runs::NewRerun {
+        source: crate::runs::RerunOf { run: id, root: id },
+        text: r#"{"parameters":{"größe":{}}}"#.to_owned(),
+        nodes: vec!["a".into()],
+    };
+    let rerun = NewRun {
+        rerun: Some(Box::new(rerun)),
+        ..new_run("rerun")
+    };
+    let id = rerun.id;
+    store.enqueue(rerun).await.unwrap();
+    let stored = take(store, id).await;
+    committed(store, end(id, stored.epoch, 1, Status::Failed)).await;
 }
 
 async fn dead_lettered(store: &Arc<dyn Store>) {

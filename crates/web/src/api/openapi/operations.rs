@@ -3,8 +3,9 @@
 use super::{Operation, op};
 use crate::{
     api::{
-        analysis, audit, bulk, dead_letters, deliveries, drafts, events, executions, health, hierarchy, inbox,
-        jsondagapi, keys, lifecycle, list, registered_callbacks, runners, runs, triggers, webhooks, workflows,
+        analysis, audit, bulk, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox,
+        jsondagapi, keys, lifecycle, list, operate, registered_callbacks, rerun, runners, runs, stats, streams,
+        triggers, webhooks, workflows,
     },
     run_views::{DataPage, DataView, RunWithTasks, ShortRun, TriggeredRun},
     views::{
@@ -69,6 +70,15 @@ fn workflows() -> Vec<Operation> {
         )
         .document(hello())
         .answer::<drafts::ValidatedView>(200),
+        op(
+            POST,
+            "/api/v1/workflows/dry-run",
+            "dryRunWorkflow",
+            "Execute a document without effects, on a virtual clock, and show the route it took",
+        )
+        .body::<dry_run::DryRunBody>(json!({
+            "document": hello(), "trigger": { "say": "hi" }, "mocks": { "greet": { "outputs": { "said": "hi" } } } }))
+        .answer::<dry_run::DryRunView>(200),
         op(
             GET,
             "/api/v1/workflows/{id}",
@@ -294,6 +304,33 @@ fn executions() -> Vec<Operation> {
         )
         .answer::<hierarchy::TreeView>(200),
         op(
+            GET,
+            "/api/v1/executions/{id}/stream",
+            "streamExecution",
+            "The events of an execution as server-sent events, until it ends",
+        )
+        .query::<streams::RunQuery>()
+        .header("Last-Event-ID", "Continue after this journal row")
+        .events(200),
+        op(
+            GET,
+            "/api/v1/stream",
+            "streamExecutions",
+            "The newest executions of a list as server-sent events, as they change",
+        )
+        .query::<streams::StreamQuery>()
+        .header(
+            "Last-Event-ID",
+            "The client connects again: the first message is `reset`",
+        )
+        .value("status", "Running,Failed")
+        .value("timeout", "0s")
+        .events(200),
+        op(GET, "/api/v1/stats", "getStats", "Numbers of executions")
+            .query::<stats::StatsQuery>()
+            .value("since", "24h")
+            .answer::<stats::StatsView>(200),
+        op(
             POST,
             "/api/v1/executions/{id}/cancel",
             "cancelExecution",
@@ -301,6 +338,49 @@ fn executions() -> Vec<Operation> {
         )
         .body::<executions::CancelBody>(json!({ "reason": "ordered twice" }))
         .answer::<AcceptedView>(200)
+        .answer::<AcceptedView>(202),
+        op(
+            POST,
+            "/api/v1/executions/{id}/rerun",
+            "rerunExecution",
+            "Repeat an execution that has ended, whole or from a node on; with `wait`, respond when the new one has ended",
+        )
+        .query::<executions::StartQuery>()
+        .value("wait", "10s")
+        .body::<rerun::RerunBody>(json!({ "fromNode": "greet", "trigger": { "say": "again" } }))
+        .answer::<RunView>(200)
+        .answer::<rerun::RerunView>(202),
+        op(
+            POST,
+            "/api/v1/executions/{id}/pause",
+            "pauseExecution",
+            "Pause an execution: nothing new starts",
+        )
+        .body::<operate::CommandBody>(json!({ "reason": "the payment service is down" }))
+        .answer::<RunView>(200),
+        op(
+            POST,
+            "/api/v1/executions/{id}/resume",
+            "resumeExecution",
+            "Resume an execution that is paused",
+        )
+        .body::<operate::CommandBody>(json!({ "reason": "the payment service is back" }))
+        .answer::<RunView>(200),
+        op(
+            POST,
+            "/api/v1/executions/{id}/nodes/{node}/skip",
+            "skipNode",
+            "Skip a node that waits, with the given outputs",
+        )
+        .body::<operate::SkipBody>(json!({ "outputs": { "outcome": "approve" }, "reason": "approved by phone" }))
+        .answer::<AcceptedView>(202),
+        op(
+            POST,
+            "/api/v1/executions/{id}/nodes/{node}/resend",
+            "resendRequest",
+            "Send the request of a node again that waits for its answer",
+        )
+        .body::<operate::CommandBody>(json!({ "reason": "the service lost it" }))
         .answer::<AcceptedView>(202),
         op(
             POST,

@@ -1,0 +1,33 @@
+-- Numbers of runs by minute, process, workflow and tenant. d0 to d17 are how many of the runs that ended are in each bucket of
+-- durations; waiting is how many runs were due and not held.
+CREATE TABLE run_stats (
+  minute       bigint NOT NULL,
+  runner_id    uuid   NOT NULL,
+  workflow_uid uuid   NOT NULL,
+  tenant_id    text COLLATE "C" NOT NULL,
+  workflow_id  text COLLATE "C" NOT NULL,
+  waiting      bigint,
+  started      bigint NOT NULL,
+  succeeded    bigint NOT NULL,
+  failed       bigint NOT NULL,
+  cancelled    bigint NOT NULL,
+  d0 bigint NOT NULL,
+  d1 bigint NOT NULL,
+  d2 bigint NOT NULL,
+  d3 bigint NOT NULL,
+  d4 bigint NOT NULL,
+  d5 bigint NOT NULL,
+  d6 bigint NOT NULL,
+  d7 bigint NOT NULL,
+  d8 bigint NOT NULL,
+  d9 bigint NOT NULL,
+  d10 bigint NOT NULL,
+  d11 bigint NOT NULL,
+  d12 bigint NOT NULL,
+  d13 bigint NOT NULL,
+  d14 bigint NOT NULL,
+  d15 bigint NOT NULL,
+  d16 bigint NOT NULL,
+  d17 bigint NOT NULL,
+  PRIMARY KEY (minute, runner_id, workflow_uid, tenant_id)
+);

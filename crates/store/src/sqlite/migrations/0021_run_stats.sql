@@ -1,0 +1,33 @@
+-- Numbers of runs by minute, process, workflow and tenant. d0 to d17 are how many of the runs that ended are in each bucket of
+-- durations; waiting is how many runs were due and not held.
+CREATE TABLE run_stats (
+  minute       INTEGER NOT NULL,
+  runner_id    BLOB   NOT NULL,
+  workflow_uid BLOB   NOT NULL,
+  tenant_id    TEXT NOT NULL,
+  workflow_id  TEXT NOT NULL,
+  waiting      INTEGER,
+  started      INTEGER NOT NULL,
+  succeeded    INTEGER NOT NULL,
+  failed       INTEGER NOT NULL,
+  cancelled    INTEGER NOT NULL,
+  d0 INTEGER NOT NULL,
+  d1 INTEGER NOT NULL,
+  d2 INTEGER NOT NULL,
+  d3 INTEGER NOT NULL,
+  d4 INTEGER NOT NULL,
+  d5 INTEGER NOT NULL,
+  d6 INTEGER NOT NULL,
+  d7 INTEGER NOT NULL,
+  d8 INTEGER NOT NULL,
+  d9 INTEGER NOT NULL,
+  d10 INTEGER NOT NULL,
+  d11 INTEGER NOT NULL,
+  d12 INTEGER NOT NULL,
+  d13 INTEGER NOT NULL,
+  d14 INTEGER NOT NULL,
+  d15 INTEGER NOT NULL,
+  d16 INTEGER NOT NULL,
+  d17 INTEGER NOT NULL,
+  PRIMARY KEY (minute, runner_id, workflow_uid, tenant_id)
+) WITHOUT ROWID;
