@@ -28,7 +28,7 @@ pub use fermata_store::bulk::{BulkItem, BulkJob, BulkState, ItemState};
 use fermata_store::{
     audit::describe,
     bulk::BulkChange,
-    reads::{Order, Page, RunFilter},
+    reads::{Order, Page, RunFilter, RunRecord},
     runs::Principal,
 };
 use serde::{Deserialize, Serialize};
@@ -42,13 +42,34 @@ const LOOKED_UP: usize = 500;
 
 /// What a job does to each of its runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "action", rename_all = "camelCase")]
+#[serde(tag = "action", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum BulkAction {
     /// Requests that it stops.
     Cancel {
         /// The reason to record.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+    },
+    /// Pauses it.
+    Pause {
+        /// The reason to record.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Resumes it.
+    Resume {
+        /// The reason to record.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Creates a run that repeats it. It must have ended.
+    Rerun {
+        /// Only the nodes that failed and all that they reach.
+        #[serde(default)]
+        failed_only: bool,
+        /// With the version of new runs, instead of its own.
+        #[serde(default)]
+        latest: bool,
     },
     /// Removes it, with the runs that it started. It must have ended.
     Delete,
@@ -59,6 +80,9 @@ impl BulkAction {
     pub fn name(&self) -> &'static str {
         match self {
             BulkAction::Cancel { .. } => "cancel",
+            BulkAction::Pause { .. } => "pause",
+            BulkAction::Resume { .. } => "resume",
+            BulkAction::Rerun { .. } => "rerun",
             BulkAction::Delete => "delete",
         }
     }
@@ -66,8 +90,8 @@ impl BulkAction {
     /// The scope that the same action on one run needs.
     pub fn scope(&self) -> Scope {
         match self {
-            BulkAction::Cancel { .. } => Scope::Execute,
             BulkAction::Delete => Scope::Manage,
+            _ => Scope::Execute,
         }
     }
 
@@ -75,8 +99,20 @@ impl BulkAction {
     fn statuses(&self) -> Vec<Status> {
         let all = Status::ALL.into_iter();
         match self {
-            BulkAction::Cancel { .. } => all.filter(|status| !status.is_terminal()).collect(),
-            BulkAction::Delete => all.filter(|status| status.is_terminal()).collect(),
+            BulkAction::Cancel { .. } | BulkAction::Pause { .. } | BulkAction::Resume { .. } => {
+                all.filter(|status| !status.is_terminal()).collect()
+            }
+            BulkAction::Rerun { failed_only: true, .. } => vec![Status::Failed, Status::Cancelled],
+            BulkAction::Rerun { .. } | BulkAction::Delete => all.filter(|status| status.is_terminal()).collect(),
+        }
+    }
+
+    /// Whether a run that a query found needs it.
+    fn is_for(&self, run: &RunRecord) -> bool {
+        match self {
+            BulkAction::Pause { .. } => run.paused_at.is_none(),
+            BulkAction::Resume { .. } => run.paused_at.is_some(),
+            BulkAction::Cancel { .. } | BulkAction::Rerun { .. } | BulkAction::Delete => true,
         }
     }
 
@@ -223,7 +259,7 @@ impl Bulk<'_> {
         let mut runs = Vec::new();
         loop {
             let page = self.reads().find(&query, window).await?;
-            runs.extend(page.items.iter().map(|run| run.id));
+            runs.extend(page.items.iter().filter(|run| action.is_for(run)).map(|run| run.id));
             if runs.len() > MAX_RUNS {
                 return Err(Refusal::SelectionTooLarge { most: MAX_RUNS }.into());
             }

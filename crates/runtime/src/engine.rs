@@ -54,7 +54,7 @@ use ids::Ids;
 pub use request::{Accepted, Request};
 pub use rerun::{RerunRequest, RerunVersion};
 use shutdown::Shutdown;
-pub(crate) use start::stored_before;
+pub(crate) use start::{check_request_id, stored_before};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;

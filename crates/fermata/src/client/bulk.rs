@@ -1,4 +1,4 @@
-//! `fermata bulk`: cancel or delete many runs as one tracked job, with a preview.
+//! `fermata bulk`: cancel, pause, resume, rerun or delete many runs as one tracked job, with a preview.
 
 use super::{Client, Connection, ago, print_json, text};
 use crate::{
@@ -17,9 +17,11 @@ use std::{
 pub const HELP: &str = "\
 Examples:
   fermata bulk cancel 'status:running workflow:order-*' --reason 'wrong price list'
+  fermata bulk rerun 'status:failed workflow:order-* since:24h' --failed --version latest
   fermata bulk delete 'workflow:test-* until:7d' --yes
   fermata bulk list
   fermata bulk get 0199a7c2-…
+  fermata bulk items 0199a7c2-… --state done
   fermata bulk cancel-job 0199a7c2-…
 
 The runs are found first and counted. The job acts on exactly these, after you have confirmed it (--yes: at once), and goes on
@@ -52,6 +54,33 @@ enum Command {
         #[arg(long)]
         reason: Option<String>,
     },
+    /// Pause many runs.
+    Pause {
+        #[command(flatten)]
+        runs: Runs,
+        /// The reason to record.
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Resume many runs that are paused.
+    Resume {
+        #[command(flatten)]
+        runs: Runs,
+        /// The reason to record.
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Repeat many runs that have ended, each as a new run.
+    Rerun {
+        #[command(flatten)]
+        runs: Runs,
+        /// Repeat only the nodes that failed and all that they reach.
+        #[arg(long)]
+        failed: bool,
+        /// `latest`: with the version of new runs, instead of the version of each run.
+        #[arg(long, value_parser = ["latest"])]
+        version: Option<String>,
+    },
     /// Delete many runs that have ended.
     Delete {
         #[command(flatten)]
@@ -67,6 +96,17 @@ enum Command {
     Get {
         /// The id of the job.
         id: String,
+    },
+    /// List the runs of a job, with what became of each.
+    Items {
+        /// The id of the job.
+        id: String,
+        /// Only those that are `pending`, `done`, `refused` or `failed`.
+        #[arg(long)]
+        state: Option<String>,
+        /// Show at most this many.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+        limit: u32,
     },
     /// Start a job that was prepared, and follow it.
     Start {
@@ -101,12 +141,25 @@ pub async fn bulk(args: BulkArgs) -> anyhow::Result<ExitCode> {
             let body = json!({ "action": "cancel", "reason": reason });
             return prepare(&client, body, runs, format).await;
         }
+        Command::Pause { runs, reason } => {
+            let body = json!({ "action": "pause", "reason": reason });
+            return prepare(&client, body, runs, format).await;
+        }
+        Command::Resume { runs, reason } => {
+            let body = json!({ "action": "resume", "reason": reason });
+            return prepare(&client, body, runs, format).await;
+        }
+        Command::Rerun { runs, failed, version } => {
+            let body = json!({ "action": "rerun", "failedOnly": failed, "version": version });
+            return prepare(&client, body, runs, format).await;
+        }
         Command::Delete { runs } => return prepare(&client, json!({ "action": "delete" }), runs, format).await,
         Command::List { limit } => list(&client, limit, format).await?,
         Command::Get { id } => {
             let job = client.get(&["bulk", &id], &[]).await?;
             return show(&client, job, format).await;
         }
+        Command::Items { id, state, limit } => items(&client, &id, state, limit, format).await?,
         Command::Start { id } => return start(&client, &id, format).await,
         Command::CancelJob { id } => {
             let job = client.post(&["bulk", &id, "cancel"], None).await?;
@@ -197,14 +250,8 @@ async fn show(client: &Client, mut job: Value, format: Format) -> anyhow::Result
         }
         Format::Table => {
             cli::print(format_args!("{}\n", summary(&job)));
-            let row = |item: &Value| {
-                ["executionId", "state", "code", "message"]
-                    .map(|key| text(item, key))
-                    .to_vec()
-            };
-            let rows: Vec<_> = rest.iter().map(row).collect();
-            if !rows.is_empty() {
-                cli::print(table::draw(&["ID", "STATE", "CODE", "MESSAGE"], &rows));
+            if !rest.is_empty() {
+                cli::print(drawn(&rest));
             }
         }
     }
@@ -213,6 +260,26 @@ async fn show(client: &Client, mut job: Value, format: Format) -> anyhow::Result
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+/// Runs of a job as a table.
+fn drawn(items: &[Value]) -> String {
+    let keys = ["executionId", "state", "createdExecutionId", "code", "message"];
+    let rows: Vec<_> = items
+        .iter()
+        .map(|item| keys.map(|key| text(item, key)).to_vec())
+        .collect();
+    table::draw(&["ID", "STATE", "NEW RUN", "CODE", "MESSAGE"], &rows)
+}
+
+async fn items(client: &Client, id: &str, state: Option<String>, limit: u32, format: Format) -> anyhow::Result<()> {
+    let query: Vec<_> = state.map(|state| ("state", state)).into_iter().collect();
+    let (items, more) = client.list(&["bulk", id, "items"], &query, limit as usize).await?;
+    match format {
+        Format::Json => print_json(&json!({ "items": items, "more": more })),
+        Format::Table => cli::print(drawn(&items)),
+    }
+    Ok(())
 }
 
 fn summary(job: &Value) -> String {

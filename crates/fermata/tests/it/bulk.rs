@@ -117,6 +117,42 @@ async fn job_over_ten_thousand_runs_survives_kills() {
     assert_eq!(left, [&json!(later)], "exactly the runs of the preview were deleted");
 }
 
+/// The process dies after it has acted on runs and before it has recorded that.
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_runs_are_not_repeated_again_after_a_crash() {
+    let home = home();
+    let mut server = Server::on(&home, &[], &[]);
+    server.publish(&echo("quick")).await;
+    for _ in 0..40 {
+        let run = server.execute("quick", &json!({})).await;
+        server.ended(&run).await;
+    }
+    let body = json!({ "query": "workflow:quick", "action": "rerun" });
+    let (code, job) = server.post("/api/v1/bulk", &body).await;
+    assert_eq!((code, &job["total"]), (201, &json!(40)), "{job}");
+    let path = format!("/api/v1/bulk/{}", job["id"].as_str().unwrap());
+    server.post(&format!("{path}/start"), &json!({})).await;
+    let finished = async |server: &Server| {
+        let ended = eventually("the job ends", || async {
+            let (_, job) = server.get(&path).await;
+            (job["state"] == "finished").then_some(job)
+        })
+        .await;
+        assert_eq!(ended["done"], 40, "{ended}");
+        server.get(&format!("{path}/items")).await.1
+    };
+    let before = finished(&server).await;
+    server.kill9();
+    home.execute("UPDATE bulk_items SET state = 'pending', created_run_id = NULL")
+        .await;
+    home.execute("UPDATE bulk_jobs SET state = 'running', done = 0, retry_at = 1, ended_at = NULL")
+        .await;
+    server.restart();
+    assert_eq!(finished(&server).await, before, "each has the run that it had");
+    let (_, all) = server.get("/api/v1/executions?limit=1000").await;
+    assert_eq!(all["items"].as_array().unwrap().len(), 80);
+}
+
 fn at(server: &Server, arguments: &[&str]) -> Output {
     Process::start(arguments, &[("FERMATA_SERVER", &server.url)], "").output()
 }
@@ -191,6 +227,15 @@ async fn command_line_asks_acts_and_shows_results() {
     assert!(over.stdout.contains("cancel cancelled: 0 of 3 done"), "{over:?}");
     let shown = at(&server, &["bulk", "get", ready]);
     assert!(shown.stdout.contains("cancel cancelled: 0 of 3 done"), "{shown:?}");
+    let again = at(&server, &["bulk", "rerun", "workflow:quick", "--yes", "--json"]).json();
+    let items = at(&server, &["bulk", "items", again["id"].as_str().unwrap(), "--json"]).json();
+    assert_eq!(items["items"][0]["executionId"], json!(quick), "{items}");
+    let new = items["items"][0]["createdExecutionId"].as_str().unwrap();
+    assert_eq!(server.ended(new).await["rerunOf"], json!(quick));
+    for action in ["pause", "resume"] {
+        let none = at(&server, &["bulk", action, "workflow:quick", "--yes"]);
+        assert!(none.stderr.contains("no runs match"), "{none:?}");
+    }
     let deleted = at(&server, &["bulk", "delete", "status:cancelled", "--yes"]);
     assert!(deleted.stdout.contains("delete finished: 3 of 3 done"), "{deleted:?}");
 }

@@ -11,7 +11,7 @@
 use super::{BulkAction, StoredCaller};
 use crate::{
     clock::until,
-    engine::{Engine, Shared},
+    engine::{Engine, RerunRequest, RerunVersion, Shared},
     error::{EngineError, Refusal},
     session::Session,
 };
@@ -23,6 +23,7 @@ use fermata_store::{
 use futures::StreamExt;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 /// How long a process has for a slice.
 const HELD_FOR: Duration = Duration::from_secs(10);
@@ -113,10 +114,10 @@ async fn work(engine: &Engine, job: BulkJob) -> Result<(), StoreError> {
             return Ok(());
         }
         let acted = futures::stream::iter(runs).map(|run| {
-            let (session, action) = (&session, &action);
+            let (session, job, action) = (&session, job.id, &action);
             async move {
                 match Instant::now() < acts_until {
-                    true => Some(act(session, action, run).await),
+                    true => Some(act(session, job, action, run).await),
                     false => None,
                 }
             }
@@ -136,8 +137,10 @@ async fn work(engine: &Engine, job: BulkJob) -> Result<(), StoreError> {
 /// | action | the second time |
 /// | --- | --- |
 /// | `cancel` | the run is cancelled: done |
+/// | `pause`, `resume` | the run is paused, or is not paused: done |
+/// | `rerun` | the run that repeats it is found by its requestId: done |
 /// | `delete` | the run is gone: done |
-async fn act(session: &Session, action: &BulkAction, run: RunId) -> Result<BulkItem, EngineError> {
+async fn act(session: &Session, job: Uuid, action: &BulkAction, run: RunId) -> Result<BulkItem, EngineError> {
     let result = match action {
         BulkAction::Cancel { reason } => {
             let reason = reason.as_deref().unwrap_or("cancelled");
@@ -146,6 +149,25 @@ async fn act(session: &Session, action: &BulkAction, run: RunId) -> Result<BulkI
                     refused(run, "ALREADY_ENDED", format!("it is {}", status.as_str()))
                 }
                 _ => done(run),
+            })
+        }
+        BulkAction::Pause { reason } => session.pause(run, reason.as_deref()).await.map(|()| done(run)),
+        BulkAction::Resume { reason } => session.resume(run, reason.as_deref()).await.map(|()| done(run)),
+        BulkAction::Rerun { failed_only, latest } => {
+            let request = RerunRequest {
+                failed_only: *failed_only,
+                version: if *latest {
+                    RerunVersion::Latest
+                } else {
+                    RerunVersion::Same
+                },
+                request_id: Some(format!("fermata:bulk:{job}:{run}")),
+                ..RerunRequest::default()
+            };
+            let accepted = session.rerun_once(run, request, None).await;
+            accepted.map(|accepted| BulkItem {
+                created: Some(accepted.run),
+                ..done(run)
             })
         }
         BulkAction::Delete => match session.delete_run(run).await {
@@ -167,7 +189,13 @@ async fn act(session: &Session, action: &BulkAction, run: RunId) -> Result<BulkI
 fn code(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::RunNotFound(_) => "EXECUTION_NOT_FOUND",
-        Refusal::RunNotFinished(_) => "EXECUTION_NOT_FINISHED",
+        Refusal::RunEnded { .. } => "ALREADY_ENDED",
+        // Of these actions, only a rerun has it.
+        Refusal::RunNotFinished(_) | Refusal::WrongStatus { .. } => "EXECUTION_NOT_FINISHED",
+        Refusal::RunUnusable { .. } => "EXECUTION_UNUSABLE",
+        Refusal::InvalidRerun { .. } => "INVALID_RERUN",
+        Refusal::UniqueKeyTaken { .. } => "UNIQUE_KEY_TAKEN",
+        Refusal::NotActive { .. } => "WORKFLOW_NOT_ACTIVE",
         _ => "REFUSED",
     }
 }

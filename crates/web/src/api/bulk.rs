@@ -24,10 +24,14 @@ pub(crate) struct CreateBody {
     query: Option<String>,
     #[schemars(with = "Option<Vec<Uuid>>")]
     ids: Option<Vec<RunId>>,
-    /// What is done to each: `cancel` or `delete`.
+    /// What is done to each: `cancel`, `pause`, `resume`, `rerun` or `delete`.
     action: String,
-    /// The reason of a cancel.
+    /// Why, for `cancel`, `pause` and `resume`.
     reason: Option<String>,
+    /// For `rerun`: repeat the nodes that failed and all that they reach. Without it, everything is repeated.
+    failed_only: Option<bool>,
+    /// For `rerun`: `latest`. Each execution is repeated with its own version if it is left out.
+    version: Option<String>,
 }
 
 /// A job.
@@ -38,6 +42,10 @@ pub(crate) struct BulkView {
     action: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed_only: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     query: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -60,14 +68,22 @@ impl From<BulkJob> for BulkView {
     fn from(job: BulkJob) -> BulkView {
         let action = BulkAction::of(&job);
         let name = action.as_ref().map_or("unknown", BulkAction::name).to_owned();
+        let (failed_only, version) = match action {
+            Some(BulkAction::Rerun { failed_only, latest }) => (Some(failed_only), latest.then_some("latest")),
+            _ => (None, None),
+        };
         let reason = match action {
-            Some(BulkAction::Cancel { reason }) => reason,
-            _ => None,
+            Some(BulkAction::Cancel { reason } | BulkAction::Pause { reason } | BulkAction::Resume { reason }) => {
+                reason
+            }
+            Some(BulkAction::Rerun { .. } | BulkAction::Delete) | None => None,
         };
         BulkView {
             id: job.id,
             action: name,
             reason,
+            failed_only,
+            version,
             query: job.query,
             tenant_id: job.tenant,
             state: job.state.as_str(),
@@ -113,24 +129,47 @@ impl From<BulkItem> for BulkItemView {
     }
 }
 
+fn action_of(body: &CreateBody) -> Result<BulkAction, ApiError> {
+    if let Some(reason) = &body.reason {
+        name("reason", reason)?;
+    }
+    let (word, reason) = (body.action.as_str(), body.reason.clone());
+    if reason.is_some() && matches!(word, "rerun" | "delete") {
+        return Err(ApiError::invalid(
+            "`reason` is for the actions cancel, pause and resume",
+        ));
+    }
+    if word != "rerun" && (body.failed_only.is_some() || body.version.is_some()) {
+        return Err(ApiError::invalid("`failedOnly` and `version` are for the action rerun"));
+    }
+    match word {
+        "cancel" => Ok(BulkAction::Cancel { reason }),
+        "pause" => Ok(BulkAction::Pause { reason }),
+        "resume" => Ok(BulkAction::Resume { reason }),
+        "rerun" => match body.version.as_deref() {
+            version @ (None | Some("latest")) => Ok(BulkAction::Rerun {
+                failed_only: body.failed_only.unwrap_or(false),
+                latest: version.is_some(),
+            }),
+            Some(_) => Err(ApiError::invalid(
+                "`version` of a bulk job is \"latest\", or is left out",
+            )),
+        },
+        "delete" => Ok(BulkAction::Delete),
+        other => {
+            let shown: String = other.chars().take(60).collect();
+            let message = format!("`{shown}` is not an action; `action` is cancel, pause, resume, rerun or delete");
+            Err(ApiError::invalid(message))
+        }
+    }
+}
+
 /// `POST /api/v1/bulk`: finds the executions and stores them with the job. Nothing is done to them.
 pub(crate) async fn create(
     As(session): As,
     OptionalJson(body, share): OptionalJson<CreateBody>,
 ) -> Result<(StatusCode, Json<BulkView>), ApiError> {
-    if let Some(reason) = &body.reason {
-        name("reason", reason)?;
-    }
-    let action = match (body.action.as_str(), body.reason) {
-        ("cancel", reason) => BulkAction::Cancel { reason },
-        (_, Some(_)) => return Err(ApiError::invalid("`reason` is for the action `cancel`")),
-        ("delete", None) => BulkAction::Delete,
-        (other, None) => {
-            let shown: String = other.chars().take(60).collect();
-            let message = format!("`{shown}` is not an action; `action` is cancel or delete");
-            return Err(ApiError::invalid(message));
-        }
-    };
+    let action = action_of(&body)?;
     let selection = match (body.query, body.ids) {
         (Some(query), None) => Selection::Query(query),
         (None, Some(ids)) => Selection::Runs(ids),

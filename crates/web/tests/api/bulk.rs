@@ -167,6 +167,91 @@ async fn each_execution_has_its_result() {
 }
 
 #[tokio::test]
+async fn executions_are_paused_and_resumed() {
+    let server = Server::start().await;
+    server.publish(&single("gated", "test.gate", json!({}))).await;
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        runs.push(server.execute("gated", json!({})).await);
+    }
+    let pause = json!({ "ids": [runs[0], runs[1]], "action": "pause", "reason": "why" });
+    let paused = run(&server, &prepared(&server, pause).await).await;
+    assert_eq!((&paused["done"], &paused["reason"]), (&json!(2), &json!("why")));
+    for (id, is_paused) in [(&runs[0], true), (&runs[1], true), (&runs[2], false)] {
+        let run = server.get(&format!("/api/v1/executions/{id}")).await.expect(200);
+        assert_eq!(run["pausedAt"].is_string(), is_paused, "{run}");
+    }
+    // A query finds those that the action changes.
+    for (action, expected) in [("pause", &runs[2..]), ("resume", &runs[..2])] {
+        let job = prepared(&server, json!({ "query": "workflow:gated", "action": action })).await;
+        let items = server.get(&format!("{BULK}/{}/items", id(&job))).await.expect(200);
+        let items = items["items"].as_array().unwrap().iter();
+        let found: Vec<&str> = items.map(|item| item["executionId"].as_str().unwrap()).collect();
+        assert_eq!(found, expected, "{action}");
+    }
+    server.gate.add_permits(100);
+    let resume = prepared(&server, json!({ "query": "status:running", "action": "resume" })).await;
+    run(&server, &resume).await;
+    for id in &runs {
+        server.until(id, |run| run["status"] == "Succeeded").await;
+    }
+    for action in ["pause", "resume"] {
+        let job = prepared(&server, json!({ "ids": [runs[0]], "action": action })).await;
+        assert_eq!(run(&server, &job).await["refused"], 1);
+        let items = server.get(&format!("{BULK}/{}/items", id(&job))).await.expect(200);
+        assert_eq!(items["items"][0]["code"], "ALREADY_ENDED", "{items}");
+    }
+}
+
+#[tokio::test]
+async fn executions_are_repeated() {
+    let server = Server::start().await;
+    server.publish(&single("gated", "test.gate", json!({}))).await;
+    server.publish(&echo("quick")).await;
+    let running = server.execute("gated", json!({})).await;
+    let mut runs = Vec::new();
+    for _ in 0..20 {
+        let id = server.execute("quick", json!({})).await;
+        server.until(&id, |run| run["status"] == "Succeeded").await;
+        runs.push(id);
+    }
+    let job = prepared(
+        &server,
+        json!({ "query": "since:1h", "action": "rerun", "version": "latest" }),
+    )
+    .await;
+    assert_eq!(
+        (&job["total"], &job["version"], &job["failedOnly"]),
+        (&json!(20), &json!("latest"), &json!(false)),
+        "those that have ended"
+    );
+    assert_eq!(run(&server, &job).await["done"], 20);
+    let items = server.get(&format!("{BULK}/{}/items", id(&job))).await.expect(200);
+    let mut created = Vec::new();
+    for (item, old) in items["items"].as_array().unwrap().iter().zip(&runs) {
+        assert_eq!(item["executionId"], **old);
+        let new = item["createdExecutionId"].as_str().unwrap();
+        let new = server.until(new, |run| run["status"] == "Succeeded").await;
+        assert_eq!(new["rerunOf"], **old, "{new}");
+        created.push(new["id"].clone());
+    }
+    created.dedup();
+    assert_eq!(created.len(), 20);
+
+    let refused = json!({ "ids": [running, runs[0]], "action": "rerun", "failedOnly": true });
+    let refused = prepared(&server, refused).await;
+    assert_eq!(run(&server, &refused).await["refused"], 2);
+    let items = server.get(&format!("{BULK}/{}/items", id(&refused))).await.expect(200);
+    assert_eq!(items["items"][0]["code"], "EXECUTION_NOT_FINISHED", "{items}");
+    assert_eq!(items["items"][1]["code"], "INVALID_RERUN", "{items}");
+    // Its requestIds are its own.
+    let taken = json!({ "requestId": format!("fermata:bulk:{}:{}", id(&job), runs[0]) });
+    let path = format!("/api/v1/executions/{}/rerun", runs[0]);
+    server.post(&path, taken).await.error(400, "RESERVED_REQUEST_ID");
+    server.gate.add_permits(9);
+}
+
+#[tokio::test]
 async fn cancelled_jobs_do_nothing_more() {
     let server = Server::start().await;
     server.publish(&single("gated", "test.gate", json!({}))).await;
@@ -223,6 +308,18 @@ async fn wrong_jobs_are_refused() {
         (json!({ "query": "tag:x" }), "INVALID_REQUEST"),
         (
             json!({ "action": "delete", "query": "tag:x", "reason": "r" }),
+            "INVALID_REQUEST",
+        ),
+        (
+            json!({ "action": "rerun", "query": "tag:x", "reason": "r" }),
+            "INVALID_REQUEST",
+        ),
+        (
+            json!({ "action": "rerun", "query": "tag:x", "version": "1" }),
+            "INVALID_REQUEST",
+        ),
+        (
+            json!({ "action": "pause", "query": "tag:x", "failedOnly": true }),
             "INVALID_REQUEST",
         ),
         (json!({ "action": "cancel", "query": "status:faild" }), "INVALID_QUERY"),
