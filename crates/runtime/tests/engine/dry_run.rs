@@ -227,7 +227,7 @@ async fn jsondagapi_decisions_and_tasks_follow_the_mocks() {
         "workflow_id": "decide", "name": "Decide", "version": "1.0.0",
         "nodes": [
             { "id": "score", "type": "task", "executor": { "type": "callback", "config": { "url": "http://127.0.0.1:1/" } } },
-            { "id": "d", "type": "decision", "executor": { "type": "callback" } },
+            { "id": "d", "type": "decision", "executor": { "type": "callback", "config": { "timeout_seconds": 60 } } },
             { "id": "yes", "type": "task", "executor": { "type": "http", "config": { "url": "http://127.0.0.1:1/" } } },
             { "id": "no", "type": "task", "executor": { "type": "callback" } },
         ],

@@ -273,7 +273,7 @@ async fn published_limits_apply_to_runs_that_wait() {
     saved.unwrap();
     workflows.publish("under-test", true).await.unwrap();
     until("all begin without a limit", async || {
-        !bed.waits(runs[2]).await && !bed.waits(runs[3]).await
+        has_place(runs[2]).await && has_place(runs[3]).await
     })
     .await;
     steps.permits.add_permits(3);

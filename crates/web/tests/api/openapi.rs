@@ -144,7 +144,8 @@ async fn prepare(server: &Server, operation: &str) -> Real {
             let edge = json!({ "from": "greet", "to": "finish" });
             post("/api/v1/workflows/review/edges", edge).await.expect(201);
         }
-        "getExecution" | "streamExecution" | "deleteExecution" | "getHierarchy" | "cancelExecution" => {
+        "getExecution" | "streamExecution" | "deleteExecution" | "getHierarchy" | "cancelExecution"
+        | "rerunExecution" => {
             let done = post("/api/v1/workflows/hello/execute?wait=10s", json!({}))
                 .await
                 .expect(200);

@@ -150,6 +150,7 @@ async fn workflows(store: &Arc<dyn Store>) {
             uid: uid("again"),
             most: None,
         },
+        plan: r#"{"plan":{"tags":["größe","eu"]}}"#.to_owned(),
         ..release_new("deleted", "two")
     };
     store.release(again).await.unwrap();
@@ -285,6 +286,10 @@ async fn succeeded(store: &Arc<dyn Store>, parent: RunId) {
     };
     let rerun = NewRun {
         rerun: Some(Box::new(rerun)),
+        fields: vec![crate::fields::RunField {
+            field: "order".to_owned(),
+            value: "größe".to_owned(),
+        }],
         ..new_run("rerun")
     };
     let id = rerun.id;
