@@ -88,6 +88,9 @@ enum Command {
     /// List, requeue and delete dead-lettered runs.
     #[command(after_help = client::DEAD_LETTERS_HELP)]
     DeadLetters(client::DeadLettersArgs),
+    /// Cancel or delete many runs as one job.
+    #[command(after_help = client::BULK_HELP)]
+    Bulk(client::BulkArgs),
     /// List the processes (runners) that execute runs.
     #[command(after_help = client::RUNNERS_HELP)]
     Runners(client::RunnersArgs),
@@ -242,6 +245,7 @@ fn dispatch(cli: Cli, began: Instant) -> anyhow::Result<ExitCode> {
         Command::Events(args) => block_on(client::events(args)),
         Command::Approvals(args) => block_on(client::approvals(args)),
         Command::DeadLetters(args) => block_on(client::dead_letters(args)),
+        Command::Bulk(args) => block_on(client::bulk(args)),
         Command::Runners(args) => block_on(client::runners(args)),
         Command::Stats(args) => block_on(client::stats(args)),
         Command::Keys(args) => {

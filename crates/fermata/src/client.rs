@@ -5,6 +5,7 @@
 
 mod approvals;
 mod audit;
+mod bulk;
 mod dead_letters;
 mod events;
 mod executions;
@@ -34,6 +35,7 @@ use std::time::Duration;
 
 pub use approvals::{ApprovalsArgs, HELP as APPROVALS_HELP, approvals};
 pub use audit::{AuditArgs, HELP as AUDIT_HELP, audit};
+pub use bulk::{BulkArgs, HELP as BULK_HELP, bulk};
 pub use dead_letters::{DeadLettersArgs, HELP as DEAD_LETTERS_HELP, dead_letters};
 pub use events::{EventsArgs, HELP as EVENTS_HELP, events};
 pub use executions::{ExecutionsArgs, HELP as EXECUTIONS_HELP, executions};

@@ -54,9 +54,9 @@ use ids::Ids;
 pub use request::{Accepted, Request};
 pub use rerun::{RerunRequest, RerunVersion};
 use shutdown::Shutdown;
-pub(crate) use start::stored_before;
+pub(crate) use start::{check_request_id, stored_before};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 pub use wait::Ended;
 use wakes::Wakes;
@@ -90,6 +90,8 @@ pub(crate) struct Shared {
     pub wakes: Wakes,
     /// Deliveries of triggers that this process processes soon.
     pub triggers: Waiting,
+    /// A bulk job was started or cancelled.
+    pub bulk: Notify,
     pub ids: Ids,
     pub health: StoreHealth,
     pub metrics: Arc<Metrics>,
@@ -176,6 +178,7 @@ impl Engine {
             hub: Hub::default(),
             shutdown: Shutdown::default(),
             triggers: Waiting::default(),
+            bulk: Notify::new(),
             wakes,
             ids: Ids::new(clock.clone(), settings.seed),
             health: StoreHealth::default(),

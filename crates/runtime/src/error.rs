@@ -86,6 +86,20 @@ pub enum Refusal {
     /// A query cannot be read.
     #[error("invalid query, {0}")]
     InvalidQuery(#[from] crate::query::QueryError),
+    /// There is no such bulk job.
+    #[error("there is no bulk job {0}")]
+    BulkNotFound(Uuid),
+    /// A bulk job of all runs.
+    #[error("the selection is empty, which would mean all executions; name ids, or write a term such as `since:30d`")]
+    EmptySelection,
+    /// A bulk job of too many runs.
+    #[error(
+        "the selection has more than {most} executions, which is the most of one bulk job; narrow it, such as with `since:` and `until:`"
+    )]
+    SelectionTooLarge {
+        /// The most runs.
+        most: usize,
+    },
     /// A pattern of a query matches too many workflows.
     #[error("`workflow:{pattern}` matches more than {most} workflows; write more of the name")]
     PatternTooWide {

@@ -11,6 +11,7 @@
 mod action_slots;
 pub mod actions;
 mod audit;
+pub mod bulk;
 pub mod callbacks;
 pub mod caller;
 pub mod clock;

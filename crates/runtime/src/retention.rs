@@ -11,7 +11,7 @@ use crate::{
 };
 use fermata_core::{RunId, Timestamp};
 use fermata_store::{
-    Store, StoreError,
+    Store, StoreError, bulk,
     dead_letters::DeadLetterFilter,
     retention::{PruneBatch, Retention, RunDeletion},
     triggers::KEPT_FOR,
@@ -41,7 +41,7 @@ pub struct Removed {
     pub dead_letters: u64,
     /// Rows of the audit trail.
     pub audit: u64,
-    /// Deliveries of triggers, and events.
+    /// Deliveries of triggers, events, and rows of bulk jobs.
     pub deliveries: u64,
 }
 
@@ -158,7 +158,7 @@ async fn prune_audit(store: &dyn Store, retention: &Retention, now: Timestamp, p
     }
 }
 
-/// Deliveries of triggers and events are always kept for [`KEPT_FOR`].
+/// Deliveries of triggers and events are always kept for [`KEPT_FOR`], and so are bulk jobs.
 async fn prune_triggers(store: &dyn Store, now: Timestamp, pace: Pace) -> Result<u64, StoreError> {
     let mut removed = 0;
     if pace == Pace::DryRun {
@@ -170,6 +170,16 @@ async fn prune_triggers(store: &dyn Store, now: Timestamp, pace: Pace) -> Result
         let now = store.prune_triggers(before, DELIVERIES).await?;
         removed += now;
         if now < u64::from(DELIVERIES) {
+            break;
+        }
+        pace.rest(began).await;
+    }
+    let before = Timestamp(now.0 - bulk::KEPT_FOR.as_micros() as i64);
+    loop {
+        let began = Instant::now();
+        let now = store.prune_bulks(before, DELIVERIES).await?;
+        removed += now;
+        if now == 0 {
             return Ok(removed);
         }
         pace.rest(began).await;

@@ -22,7 +22,7 @@ mod resumed;
 pub(crate) use claim_size::CLAIM_BATCH;
 pub(crate) use quarantine::quarantine;
 
-use crate::{engine::Shared, retention, runners, stats, triggers};
+use crate::{bulk, engine::Shared, retention, runners, stats, triggers};
 use claims::Claims;
 use fermata_core::RunId;
 use fermata_store::runs::{RunCommit, Then};
@@ -60,6 +60,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         () = child_sweep::run(&shared), if shared.settings.role.works() => {}
         () = triggers::run(&shared), if shared.settings.role.works() => {}
         () = flow_sweep::run(&shared), if shared.settings.role.works() => {}
+        () = bulk::run(&shared), if shared.settings.role.works() => {}
     }
     let _ = end.send(if in_order { End::Retire } else { End::Leave }); // the heartbeat may have ended
     if in_order {

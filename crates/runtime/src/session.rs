@@ -14,10 +14,11 @@ mod workflows;
 
 use crate::{
     audit::{About, Audit, Recorder, short},
+    bulk::Bulk,
     callbacks::Callbacks,
     caller::{Caller, Scope},
     dead_letters::Again,
-    engine::{Accepted, Ended, Engine, Request, RerunRequest, Skip},
+    engine::{Accepted, Ended, Engine, Request, RerunRequest, Skip, check_request_id},
     error::{EngineError, Refusal},
     inbox::Inbox,
     keys::Keys,
@@ -92,6 +93,14 @@ impl Session {
         Triggers {
             engine: &self.engine,
             caller: Some(&self.caller),
+        }
+    }
+
+    /// Bulk jobs.
+    pub fn bulk(&self) -> Bulk<'_> {
+        Bulk {
+            engine: &self.engine,
+            caller: &self.caller,
         }
     }
 
@@ -195,6 +204,17 @@ impl Session {
     /// Creates a run that repeats another one; see [`Engine::rerun`]. `principal` is the one that the request names, if it names
     /// one. Changed parameters decide where the secrets of the workflow go, so they need the right to change the workflow.
     pub async fn rerun(
+        &self,
+        run: RunId,
+        request: RerunRequest,
+        principal: Option<Principal>,
+    ) -> Result<Accepted, EngineError> {
+        check_request_id(request.request_id.as_deref())?;
+        self.rerun_once(run, request, principal).await
+    }
+
+    /// As [`Session::rerun`], also with a requestId of the engine.
+    pub(crate) async fn rerun_once(
         &self,
         run: RunId,
         request: RerunRequest,

@@ -7,6 +7,7 @@
 //! ```
 
 pub mod audit;
+pub mod bulk;
 #[cfg(test)]
 pub(crate) mod busy;
 pub mod callbacks;
@@ -149,6 +150,8 @@ macro_rules! conformance_tests {
                 delayed_runs_take_places_later, delayed_runs_keep_their_time, limits_hold_under_concurrency;
             states: cached_states_are_replaced_and_removed, refused_commits_change_no_cached_state,
                 cached_states_are_deleted_with_their_run;
+            bulk: jobs_act_on_their_runs_once, jobs_survive_a_crash, cancelled_jobs_stop, one_process_holds_a_job,
+                jobs_are_listed_and_removed;
             stats: numbers_are_summed_up;
             fields: runs_are_found_by_fields, runs_are_found_by_tags, fields_are_replaced_and_removed,
                 runs_are_found_by_several_workflows;

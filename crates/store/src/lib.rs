@@ -11,6 +11,7 @@
 //! * No wake-up is lost when a message arrives while its run is being parked.
 
 pub mod audit;
+pub mod bulk;
 pub mod callbacks;
 pub mod children;
 pub mod clock;
@@ -49,6 +50,7 @@ use fermata_core::{RunId, Timestamp};
 use std::sync::Arc;
 
 pub use audit::AuditStore;
+pub use bulk::BulkStore;
 pub use callbacks::CallbackStore;
 pub use children::ChildStore;
 pub use dead_letters::DeadLetterStore;
@@ -100,6 +102,7 @@ pub trait Store:
     + StatsStore
     + FlowStore
     + FieldStore
+    + BulkStore
     + 'static
 {
     /// Checks that the store can write. Used for readiness.

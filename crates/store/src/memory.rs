@@ -4,6 +4,7 @@
 //! simulation repeats exactly; handles from before a [`MemoryStore::reopen`] can change nothing.
 
 mod audit;
+mod bulk;
 mod callbacks;
 mod children;
 mod dead_letters;
@@ -87,6 +88,8 @@ struct State {
     waiting: BTreeSet<(String, Reverse<i32>, RunId)>,
     /// Requests that were answered with the run of another one, and when.
     merged_requests: BTreeMap<(String, String), (RunId, Timestamp)>,
+    /// Bulk jobs.
+    bulks: BTreeMap<Uuid, bulk::Entry>,
     /// Counted steps, by tenant and month.
     usage: BTreeMap<(String, u32), u64>,
     /// Numbers of runs, by minute, process, workflow and tenant.

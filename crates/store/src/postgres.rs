@@ -12,6 +12,7 @@ mod audit;
 mod backoff;
 mod batch;
 mod batch_reads;
+mod bulk;
 mod callbacks;
 mod children;
 mod claim;

@@ -4,6 +4,7 @@
 //! callers encode journal rows, not the writer thread; the file belongs to one process.
 
 mod audit;
+mod bulk;
 mod callbacks;
 mod children;
 mod claim;

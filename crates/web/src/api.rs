@@ -2,6 +2,7 @@
 
 mod analysis;
 mod audit;
+mod bulk;
 mod callbacks;
 mod dead_letters;
 mod deliveries;
@@ -187,6 +188,11 @@ fn resources() -> Router<Web> {
         .route("/api/v1/inbox/{id}/heartbeat", post(inbox::heartbeat))
         .route("/api/v1/inbox/{id}/complete", post(inbox::complete))
         .route("/api/v1/inbox/{id}/fail", post(inbox::fail))
+        .route("/api/v1/bulk", get(bulk::list).post(bulk::create))
+        .route("/api/v1/bulk/{id}", get(bulk::get))
+        .route("/api/v1/bulk/{id}/items", get(bulk::items))
+        .route("/api/v1/bulk/{id}/start", post(bulk::start))
+        .route("/api/v1/bulk/{id}/cancel", post(bulk::cancel))
         .route("/api/v1/audit", get(audit::list))
         .route("/api/v1/runners", get(runners::list))
         .route(

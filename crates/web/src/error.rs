@@ -243,6 +243,9 @@ impl From<Refusal> for ApiError {
                 };
                 ApiError::new(StatusCode::BAD_REQUEST, "INVALID_QUERY", message).with_details([detail])
             }
+            Refusal::BulkNotFound(_) => ApiError::not_found("BULK_NOT_FOUND", message),
+            Refusal::EmptySelection => ApiError::invalid(message),
+            Refusal::SelectionTooLarge { .. } => ApiError::new(StatusCode::BAD_REQUEST, "SELECTION_TOO_LARGE", message),
             Refusal::PatternTooWide { .. } => ApiError::new(StatusCode::BAD_REQUEST, "INVALID_QUERY", message),
             Refusal::InvalidFlowKey { .. } => ApiError::new(StatusCode::BAD_REQUEST, "INVALID_KEY", message),
             Refusal::MonthlyLimit { retry_after, .. } => ApiError {

@@ -92,6 +92,20 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyId {
     }
 }
 
+/// The id of a bulk job in the path.
+pub(crate) struct BulkId(pub Uuid);
+
+impl<S: Send + Sync> FromRequestParts<S> for BulkId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let Path(text) = Path::<String>::from_request_parts(parts, state)
+            .await
+            .map_err(bad_path)?;
+        uuid(&text, "a bulk job").map(BulkId)
+    }
+}
+
 /// The id of an item of the inbox in the path.
 pub(crate) struct ItemId(pub Uuid);
 

@@ -2,6 +2,7 @@
 
 mod auth;
 mod bench;
+mod bulk;
 mod chaos;
 mod cli_client;
 mod cli_dry_run;

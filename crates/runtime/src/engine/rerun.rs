@@ -5,7 +5,7 @@
 //! * What the new run keeps is decided here, once, and stored with the run (`fermata_core::rerun`); a crash does not change it.
 //! * A repeated request (the same requestId) finds its run.
 
-use super::{Accepted, Engine, Request};
+use super::{Accepted, Engine, Request, check_request_id};
 use crate::{
     compiled::Compiled,
     error::{EngineError, Refusal},
@@ -84,6 +84,7 @@ impl Repeated {
 impl Engine {
     /// Creates a run that repeats another one.
     pub async fn rerun(&self, run: RunId, request: RerunRequest) -> Result<Accepted, EngineError> {
+        check_request_id(request.request_id.as_deref())?;
         let old = self.reads().run_row(run).await?;
         let old = old.ok_or(Refusal::RunNotFound(run))?;
         if let Some(known) = self.known_rerun(&old, request.request_id.as_deref()).await? {
@@ -93,10 +94,10 @@ impl Engine {
         self.start_rerun(run, prepared).await
     }
 
-    /// Starts a run that was prepared with [`Engine::prepare_rerun`].
+    /// Starts a run that was prepared with [`Engine::prepare_rerun`]. The engine's own requestIds are accepted too.
     pub(crate) async fn start_rerun(&self, run: RunId, request: Request) -> Result<Accepted, EngineError> {
         let request_id = request.request_id.clone();
-        let accepted = self.start(request).await?;
+        let accepted = self.accept(RunId(self.shared.ids.next()), request).await?;
         if accepted.created {
             return Ok(accepted);
         }

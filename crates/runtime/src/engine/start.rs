@@ -43,6 +43,14 @@ use uuid::Uuid;
 /// How long a run whose outcome is unknown is sent again while its caller waits.
 const SENT_AGAIN_FOR: Duration = Duration::from_secs(5);
 
+/// Refuses a requestId that is reserved for the engine.
+pub(crate) fn check_request_id(request_id: Option<&str>) -> Result<(), Refusal> {
+    match request_id.filter(|id| id.starts_with("fermata:")) {
+        Some(id) => Err(Refusal::ReservedRequestId(id.to_owned())),
+        None => Ok(()),
+    }
+}
+
 impl Engine {
     /// Makes a run durable, and starts it in this process if there is a place for it.
     pub async fn start(&self, request: Request) -> Result<Accepted, EngineError> {
@@ -51,9 +59,7 @@ impl Engine {
     }
 
     pub(super) async fn start_as(&self, id: RunId, request: Request) -> Result<Accepted, EngineError> {
-        if let Some(request_id) = request.request_id.as_ref().filter(|id| id.starts_with("fermata:")) {
-            return Err(Refusal::ReservedRequestId(request_id.clone()).into());
-        }
+        check_request_id(request.request_id.as_deref())?;
         self.accept(id, request).await
     }
 

@@ -9,6 +9,7 @@ use fermata_core::{NodeId, RunId, RunnerId, Timestamp};
 use fermata_store::{
     ChangeHint, Result, Store, StoreError,
     audit::{AuditFilter, AuditPage, AuditRow, AuditStore},
+    bulk::{BulkChange, BulkItem, BulkJob, BulkStep, ItemState},
     callbacks::{CallbackFilter, CallbackStore, RegisteredCallback, Registration},
     children::{AwaitedChild, ChildStore, EndedChild, NodeAttempt},
     dead_letters::{DeadLetter, DeadLetterFilter, DeadLetterStore},
@@ -581,6 +582,52 @@ impl fermata_store::FlowStore for FaultyStore {
     ) -> Result<fermata_store::flow::Swept> {
         self.arrive().await;
         self.memory.sweep_flow(after, limit, now).await
+    }
+}
+
+/// The simulation has no bulk jobs.
+#[async_trait]
+impl fermata_store::BulkStore for FaultyStore {
+    async fn add_bulk(&self, job: BulkJob, runs: Vec<RunId>) -> Result<()> {
+        self.memory.add_bulk(job, runs).await
+    }
+
+    async fn change_bulk(&self, id: Uuid, change: BulkChange, at: Timestamp) -> Result<Option<BulkJob>> {
+        self.memory.change_bulk(id, change, at).await
+    }
+
+    async fn bulk(&self, id: Uuid) -> Result<Option<BulkJob>> {
+        self.memory.bulk(id).await
+    }
+
+    async fn bulks(&self, tenant: Option<&str>, before: Option<Uuid>, limit: u32) -> Result<Page<BulkJob>> {
+        self.memory.bulks(tenant, before, limit).await
+    }
+
+    async fn bulk_items(
+        &self,
+        id: Uuid,
+        state: Option<ItemState>,
+        after: Option<RunId>,
+        limit: u32,
+    ) -> Result<Page<BulkItem>> {
+        self.memory.bulk_items(id, state, after, limit).await
+    }
+
+    async fn next_bulk(&self) -> Result<Option<Timestamp>> {
+        self.memory.next_bulk().await
+    }
+
+    async fn take_bulk(&self, now: Timestamp, until: Timestamp) -> Result<Option<BulkJob>> {
+        self.memory.take_bulk(now, until).await
+    }
+
+    async fn advance_bulk(&self, step: BulkStep) -> Result<Option<Vec<RunId>>> {
+        self.memory.advance_bulk(step).await
+    }
+
+    async fn prune_bulks(&self, before: Timestamp, limit: u32) -> Result<u64> {
+        self.memory.prune_bulks(before, limit).await
     }
 }
 

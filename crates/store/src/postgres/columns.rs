@@ -3,6 +3,7 @@
 use super::error::PgError;
 use crate::{
     audit::AuditOutcome,
+    bulk::{BulkState, ItemState},
     children::parse_lineage,
     dead_letters::DeadReason,
     definitions::Lifecycle,
@@ -49,6 +50,8 @@ columns! {
     Lifecycle: String => |word| Lifecycle::parse(&word).ok_or_else(|| unexpected(word));
     AttemptStatus: String => |word| AttemptStatus::parse(&word).ok_or_else(|| unexpected(word));
     AuditOutcome: String => |word| AuditOutcome::parse(&word).ok_or_else(|| unexpected(word));
+    BulkState: String => |word| BulkState::parse(&word).ok_or_else(|| unexpected(word));
+    ItemState: String => |word| ItemState::parse(&word).ok_or_else(|| unexpected(word));
     ItemKind: String => |word| ItemKind::parse(&word).ok_or_else(|| unexpected(word));
     TriggerType: String => |word| TriggerType::parse(&word).ok_or_else(|| unexpected(word));
     DeliveryState: String => |word| DeliveryState::parse(&word).ok_or_else(|| unexpected(word));

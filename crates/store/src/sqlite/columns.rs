@@ -2,6 +2,7 @@
 
 use crate::{
     audit::AuditOutcome,
+    bulk::{BulkState, ItemState},
     children::parse_lineage,
     dead_letters::DeadReason,
     definitions::Lifecycle,
@@ -65,6 +66,18 @@ impl FromSql for Col<DeadReason> {
 impl FromSql for Col<AuditOutcome> {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         word(value, AuditOutcome::parse).map(Col)
+    }
+}
+
+impl FromSql for Col<BulkState> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        word(value, BulkState::parse).map(Col)
+    }
+}
+
+impl FromSql for Col<ItemState> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        word(value, ItemState::parse).map(Col)
     }
 }
 

@@ -319,6 +319,19 @@ const MIGRATIONS: &[Migration] = &[
         },
         oldest_program: "0.2.0",
     },
+    Migration {
+        number: 24,
+        name: "bulk jobs",
+        up: include_str!("migrations/0024_bulk.sql"),
+        back: Back::Down {
+            sql: include_str!("migrations/0024_bulk.down.sql"),
+            unless: &[Loss {
+                what: "bulk jobs that have not ended",
+                count: "SELECT COUNT(*) FROM bulk_jobs WHERE ended_at IS NULL",
+            }],
+        },
+        oldest_program: "0.2.0",
+    },
 ];
 
 /// This program.

@@ -126,6 +126,7 @@ const PATH_PARAMETERS: &[(&str, &str, &str, &str)] = &[
     ("/api/v1/executions/", "id", "The id of the execution", EXAMPLE_ID),
     ("/api/v1/executions/", "node", "The id of the node", "ask"),
     ("/api/v1/inbox/", "id", "The id of the item", EXAMPLE_ID),
+    ("/api/v1/bulk/", "id", "The id of the job", EXAMPLE_ID),
     (
         "/api/v1/triggers/",
         "trigger",

@@ -125,6 +125,13 @@ const TABLE: &[(Method, &str, Option<Scope>)] = &[
     (Method::POST, "/api/v1/inbox/{id}/heartbeat", EXECUTE),
     (Method::POST, "/api/v1/inbox/{id}/complete", EXECUTE),
     (Method::POST, "/api/v1/inbox/{id}/fail", EXECUTE),
+    // The scope of the action is checked too.
+    (Method::GET, "/api/v1/bulk", READ),
+    (Method::POST, "/api/v1/bulk", EXECUTE),
+    (Method::GET, "/api/v1/bulk/{id}", READ),
+    (Method::GET, "/api/v1/bulk/{id}/items", READ),
+    (Method::POST, "/api/v1/bulk/{id}/start", EXECUTE),
+    (Method::POST, "/api/v1/bulk/{id}/cancel", EXECUTE),
     (Method::GET, "/api/v1/audit", ADMIN),
     (Method::GET, "/api/v1/runners", ADMIN),
     (Method::GET, "/api/v1/admin/dead-letters", ADMIN),

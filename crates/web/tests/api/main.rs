@@ -3,6 +3,7 @@
 mod audit;
 mod browser;
 mod browsers;
+mod bulk;
 mod callbacks;
 mod cancel;
 mod chromium;

@@ -161,6 +161,14 @@ async fn prepare(server: &Server, operation: &str) -> Real {
                 body: Vec::new(),
             };
         }
+        "getBulk" | "listBulkItems" | "startBulk" | "cancelBulk" => {
+            post("/api/v1/workflows/hello/execute?wait=10s", json!({}))
+                .await
+                .expect(200);
+            let body = json!({ "action": "delete", "query": "since:1h" });
+            let job = post("/api/v1/bulk", body).await.expect(201);
+            return Real::id(job["id"].as_str().unwrap());
+        }
         "pauseExecution" | "resumeExecution" | "skipNode" => return Real::id(waiting(server, REVIEW).await.0),
         "resendRequest" => {
             let service = Service::start().await;

@@ -609,6 +609,36 @@ const ROWS: &[(&str, &str, &str, &str, Expected)] = &[
         "{\"type\": \"order.paid\"}",
         Own(202),
     ),
+    ("GET", "/api/v1/bulk", "/api/v1/bulk", "", Empty),
+    (
+        "POST",
+        "/api/v1/bulk",
+        "/api/v1/bulk",
+        "{\"action\": \"cancel\", \"ids\": [\"<run>\"]}",
+        Own(201),
+    ),
+    ("GET", "/api/v1/bulk/{id}", "/api/v1/bulk/<bulk>", "", Missing),
+    (
+        "GET",
+        "/api/v1/bulk/{id}/items",
+        "/api/v1/bulk/<bulk>/items",
+        "",
+        Missing,
+    ),
+    (
+        "POST",
+        "/api/v1/bulk/{id}/start",
+        "/api/v1/bulk/<bulk>/start",
+        "",
+        Missing,
+    ),
+    (
+        "POST",
+        "/api/v1/bulk/{id}/cancel",
+        "/api/v1/bulk/<bulk>/cancel",
+        "",
+        Missing,
+    ),
     ("GET", "/api/v1/admin/keys", "/api/v1/admin/keys", "", Empty),
     (
         "POST",
@@ -713,6 +743,9 @@ impl World {
         let trigger = self.post(acme, "/api/v1/triggers", trigger).await.expect(201);
         let fire = format!("/api/v1/triggers/{}/fire", trigger["id"].as_str().unwrap());
         let fired = self.post(acme, &fire, json!({ "say": "hi" })).await.expect(202);
+        let bulk = json!({ "action": "cancel", "query": "workflow:*" });
+        let bulk = self.post(acme, "/api/v1/bulk", bulk).await.expect(201);
+        assert_ne!(bulk["total"], 0);
         let workflow = self.send(acme, "GET", "/api/v1/workflows/orders", "").await.expect(200);
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         self.ids = BTreeMap::from([
@@ -727,6 +760,7 @@ impl World {
             ("lease", text(&item["leaseId"])),
             ("letter", letter),
             ("key", text(&key["id"])),
+            ("bulk", text(&bulk["id"])),
             ("trigger", text(&trigger["id"])),
             ("delivery", text(&fired["deliveryId"])),
         ]);
@@ -815,6 +849,8 @@ impl World {
             "/api/v1/callbacks",
             "/api/v1/admin/dead-letters",
             "/api/v1/admin/keys",
+            "/api/v1/bulk",
+            "/api/v1/bulk/<bulk>/items",
             "/api/v1/triggers/<trigger>",
             "/api/v1/triggers/<trigger>/deliveries",
         ] {

@@ -41,6 +41,12 @@ const FILL: &str = "
     SELECT id, field, created_at % 1000, tenant_id FROM workflow_executions, unnest(ARRAY['order', 'city']) field;
     INSERT INTO workflow_tags (tag, workflow_uid, version)
     SELECT 'tag ' || n % 3, md5('w' || n)::uuid, v FROM generate_series(0, 500) n, generate_series(1, 5) v;
+    INSERT INTO bulk_jobs (id, tenant_id, action_json, caller_json, state, total, done, refused, failed, epoch, retry_at, created_at)
+    SELECT md5('b' || n)::uuid, 't' || n % 7, '{}', '{}', 'finished', 9, 9, 0, 0, 1, CASE WHEN n > 4990 THEN n END, 1
+    FROM generate_series(1, 5000) n;
+    INSERT INTO bulk_items (job_id, run_id, state)
+    SELECT md5('b' || n)::uuid, md5('r' || i)::uuid, CASE WHEN i % 10 = 0 THEN 'pending' ELSE 'done' END
+    FROM generate_series(1, 500) n, generate_series(1, 100) i;
     INSERT INTO run_waits (token, workflow_execution_id, node_id) SELECT id::text, id, 'n' FROM workflow_executions;
     INSERT INTO run_waits (token, workflow_execution_id, node_id, is_open, item_id, queue, tenant_id, workflow_id, kind,
       item_json, created_at, lease_until)
@@ -139,6 +145,28 @@ async fn statements_use_indexes() {
         names_use_indexes(&planner, state == FILL).await;
         lists_use_indexes(&planner).await;
         triggers_use_indexes(&planner).await;
+        bulk_jobs_use_indexes(&planner).await;
+    }
+}
+
+async fn bulk_jobs_use_indexes(planner: &Planner) {
+    use crate::bulk::*;
+    for sql in [
+        JOB,
+        PUT_JOB,
+        DUE_JOB,
+        NEXT_JOB,
+        JOBS,
+        JOBS_OF_TENANT,
+        OLD_JOB,
+        DELETE_JOB,
+        SLICE,
+        SETTLE,
+        ITEMS,
+        ITEMS_IN_STATE,
+        DELETE_ITEMS,
+    ] {
+        planner.finds(&dollars(sql)).await;
     }
 }
 

@@ -522,3 +522,40 @@ fn the_cost_of_claims_does_not_grow_with_runs_that_wait() {
     fill(201, 100_000, Some("full"), None);
     assert_eq!(steps(), few);
 }
+
+/// Jobs and their runs are found by index, however many there are.
+#[test]
+fn bulk_jobs_use_indexes() {
+    use crate::bulk::*;
+    let folder = Folder::new();
+    drop(folder.open().unwrap());
+    let connection = Connection::open(folder.path()).unwrap();
+    for sql in [
+        JOB,
+        PUT_JOB,
+        DUE_JOB,
+        NEXT_JOB,
+        JOBS,
+        JOBS_OF_TENANT,
+        OLD_JOB,
+        DELETE_JOB,
+        SLICE,
+        SETTLE,
+        ITEMS,
+        ITEMS_IN_STATE,
+        DELETE_ITEMS,
+    ] {
+        let plan = plan(&connection, sql).join("; ");
+        assert!(plan.starts_with("SEARCH") || sql == NEXT_JOB, "{sql}: {plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+        assert!(
+            !plan.contains("SCAN") || plan.contains("ix_bulk_jobs_retry"),
+            "{sql}: {plan}"
+        );
+    }
+    let tagged = plan(&connection, crate::fields::TAGGED).join("; ");
+    assert!(
+        tagged.starts_with("SEARCH") && !tagged.contains("TEMP B-TREE"),
+        "{tagged}"
+    );
+}

@@ -3,7 +3,7 @@
 use super::{Operation, op};
 use crate::{
     api::{
-        analysis, audit, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox,
+        analysis, audit, bulk, dead_letters, deliveries, drafts, dry_run, events, executions, health, hierarchy, inbox,
         jsondagapi, keys, lifecycle, list, operate, registered_callbacks, rerun, runners, runs, stats, streams,
         triggers, webhooks, workflows,
     },
@@ -613,6 +613,20 @@ fn operators() -> Vec<Operation> {
             .query::<dead_letters::RequeueQuery>()
             .answer::<AcceptedView>(202)
             .answer::<AcceptedView>(200),
+        op(POST, "/api/v1/bulk", "createBulk", "Find executions for a bulk job, and store them with it")
+            .body::<bulk::CreateBody>(json!({ "query": "status:failed since:24h", "action": "delete" }))
+            .answer::<bulk::BulkView>(201),
+        op(GET, "/api/v1/bulk", "listBulks", "List bulk jobs, newest first")
+            .query::<bulk::ListQuery>()
+            .answer::<PageView<bulk::BulkView>>(200),
+        op(GET, "/api/v1/bulk/{id}", "getBulk", "A bulk job with its progress").answer::<bulk::BulkView>(200),
+        op(GET, "/api/v1/bulk/{id}/items", "listBulkItems", "The executions of a bulk job, and what became of each")
+            .query::<bulk::ItemsQuery>()
+            .answer::<PageView<bulk::BulkItemView>>(200),
+        op(POST, "/api/v1/bulk/{id}/start", "startBulk", "Start a bulk job").answer::<bulk::BulkView>(202),
+        op(POST, "/api/v1/bulk/{id}/cancel", "cancelBulk", "Cancel a bulk job")
+            .answer::<bulk::BulkView>(200)
+            .answer::<bulk::BulkView>(202),
         op(GET, "/api/v1/admin/keys", "listKeys", "List API keys, newest first")
             .query::<keys::ListQuery>()
             .answer::<PageView<keys::KeyView>>(200),

@@ -1,0 +1,2 @@
+DROP TABLE bulk_items;
+DROP TABLE bulk_jobs;
