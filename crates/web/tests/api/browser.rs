@@ -151,6 +151,54 @@ async fn a_run_is_started_and_cancelled_once() {
 }
 
 #[tokio::test]
+async fn a_run_is_paused_resumed_and_retried_from_a_node() {
+    let server = Server::start().await;
+    let base = server.base.clone();
+    server.publish(&order("orders")).await;
+    let id = server.execute("orders", json!({ "trigger": { "amount": 500 } })).await;
+    let mut browser = Browser::start().await;
+    browser.open(&format!("{base}/runs/{id}")).await;
+    browser
+        .until("document.querySelector('#graph [data-node=review].s-running')")
+        .await;
+    for (verb, shown) in [("pause", "Paused"), ("resume", "Running")] {
+        browser.click(&format!("[data-post$={verb}]")).await;
+        browser.until("document.querySelector('#confirm[open]')").await;
+        browser.click("#confirm [data-yes]").await;
+        browser
+            .until(&format!(
+                "document.querySelector('#run-head .status').innerText.includes('{shown}')"
+            ))
+            .await;
+    }
+    server.gate.add_permits(1);
+    browser.until("document.querySelector('#run-head .s-succeeded')").await;
+
+    browser.click("#graph [data-node=accept]").await;
+    browser.until("document.querySelector('.drawer [data-new-run]')").await;
+    browser.click(".drawer [data-new-run]").await;
+    browser.until("document.querySelector('#confirm[open]')").await;
+    browser.click_times("#confirm [data-yes]", 2).await;
+    browser
+        .until(&format!(
+            "location.pathname.startsWith('/runs/') && !location.pathname.endsWith('{id}') \
+             && document.querySelector('#run-head .s-succeeded')"
+        ))
+        .await;
+    browser.picture("run-kept").await;
+    let graph = browser.eval("document.querySelector('#graph').textContent").await;
+    assert_eq!(
+        graph.as_str().unwrap().matches("kept").count(),
+        2,
+        "check and review: {graph}"
+    );
+    let runs = server.get("/api/v1/executions").await.expect(200);
+    assert_eq!(runs["items"].as_array().unwrap().len(), 2, "one new run: {runs}");
+    assert_eq!(runs["items"][0]["rerunOf"], id.as_str());
+    assert_calm(&mut browser).await;
+}
+
+#[tokio::test]
 async fn an_approval_is_answered_once() {
     let server = Server::start().await;
     let base = server.base.clone();
@@ -261,6 +309,8 @@ async fn every_page_works_with_the_keyboard_and_on_a_phone() {
         .await;
     browser.press("t").await;
 
+    // From here on the system decides, not the person.
+    browser.eval("localStorage.removeItem('theme')").await;
     let item = browser.eval("document.querySelector('#inbox a.main').pathname").await;
     let pages = [
         ("runs", "/".to_owned()),
