@@ -55,11 +55,11 @@ impl Child {
     }
 
     /// The output of the node when its children end like this.
-    fn result(&self, call: &Call, items: Option<Value>, mock: Option<&Mock>) -> Result<Value, Failed> {
+    fn result(&self, call: &Call, items: Option<Value>, mock: Option<&Mock>) -> Result<Value, Failure> {
         let no_run = RunId(Uuid::nil());
         if let Some(Mock::Timeout) = mock {
             let message = "the child run did not end in time";
-            return Err(Failure::permanent(self.timeout_code.clone(), message).into());
+            return Err(Failure::permanent(self.timeout_code.clone(), message));
         }
         let failure = match mock {
             Some(Mock::Error(failure, _)) => Some(failure),
@@ -71,7 +71,7 @@ impl Child {
         };
         let Some(each) = &self.each else {
             return match failure {
-                Some(failure) => Err(failure.clone().into()),
+                Some(failure) => Err(failure.clone()),
                 None if self.awaits => Ok(output_of_child(no_run, outputs, self.merges)),
                 None => Ok(json!({ "executionId": no_run.to_string() })),
             };
@@ -83,7 +83,7 @@ impl Child {
             (None, all) => all.clone(),
         };
         if let (Some(failure), OnItemFailure::Fail, true) = (failure, each.on_item_failure, count > 0) {
-            return Err(item_failure(0, failure).into());
+            return Err(item_failure(0, failure));
         }
         let failed = if failure.is_some() { count } else { 0 };
         let outputs = (0..count).map(output).collect();
@@ -195,7 +195,7 @@ impl Action for Mocked {
         let items = child.and_then(|_| parameters.as_object_mut()?.remove(ITEMS));
         self.action.check(&parameters)?;
         if let Some(child) = child {
-            return child.result(&call, items, mock).map(Success::from);
+            return Ok(child.result(&call, items, mock)?.into());
         }
         let is_request = self.mocks.requests.contains(&call.node);
         match mock {

@@ -173,7 +173,8 @@ fn read_one(node: &Node, at: &str, mock: &Value) -> Result<Mock, (String, String
             return problem(format!("{at}/{name}"), message);
         }
         let goes_with_error = name == "outputs" && members.contains_key("error");
-        if !allowed.contains(&name.as_str()) && !(goes_with_error && allowed.contains(&"outputs")) {
+        let is_allowed = allowed.contains(&name.as_str()) || (goes_with_error && allowed.contains(&"outputs"));
+        if !is_allowed {
             let message = format!("node `{id}` cannot have `{name}`: {why}; use {forms}");
             return problem(format!("{at}/{name}"), message);
         }
