@@ -73,26 +73,23 @@ impl Client {
         }
         let part = given.to_ascii_lowercase();
         let is_part = part.len() >= SHORTEST && part.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-        let (query, fits): (Vec<(&str, String)>, Box<dyn Fn(&Value) -> bool + Send>) = match given.rsplit_once('/') {
-            Some((workflow, name)) => {
-                let name = name.to_owned();
-                let query = vec![("workflowId", workflow.to_owned())];
-                (query, Box::new(move |trigger: &Value| text(trigger, "name") == name))
-            }
-            None if is_part => {
-                let fits = move |trigger: &Value| text(trigger, "id").starts_with(&part);
-                (Vec::new(), Box::new(fits))
-            }
-            None => {
-                return Err(Usage(format!(
-                    "`{given}` is not the id of a trigger: write the id, at least {SHORTEST} characters of its beginning, or \
-                     WORKFLOW/NAME of a declared trigger; `fermata triggers list` shows ids and names"
-                ))
-                .into());
-            }
-        };
+        let declared = given.rsplit_once('/');
+        if declared.is_none() && !is_part {
+            return Err(Usage(format!(
+                "`{given}` is not the id of a trigger: write the id, at least {SHORTEST} characters of its beginning, or \
+                 WORKFLOW/NAME of a declared trigger; `fermata triggers list` shows ids and names"
+            ))
+            .into());
+        }
+        let query: Vec<_> = declared
+            .map(|(workflow, _)| ("workflowId", workflow.to_owned()))
+            .into_iter()
+            .collect();
         let (mut found, _) = self.list(&["triggers"], &query, usize::MAX).await?;
-        found.retain(|trigger| fits(trigger));
+        found.retain(|trigger| match declared {
+            Some((_, name)) => text(trigger, "name") == name,
+            None => text(trigger, "id").starts_with(&part),
+        });
         match found.as_slice() {
             [trigger] => Ok(text(trigger, "id")),
             [] if given.contains('/') => Err(Usage(format!(

@@ -64,7 +64,7 @@ fn exit_codes_are_those_of_run() {
     let failed = fermata(&["run", text(&file), "--mock", text(&down)]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.stderr.contains("✗ failed     call  http.request"), "{failed:?}");
-    let wrong = write(&folder, "wrong.json", &json!({ "cal": { "outputs": {} } }).to_string());
+    let wrong = write(&folder, "wrong.json", json!({ "cal": { "outputs": {} } }).to_string());
     let refused = fermata(&["run", text(&file), "--mock", text(&wrong)]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(
