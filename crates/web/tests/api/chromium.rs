@@ -90,6 +90,13 @@ impl Browser {
 
     /// Sends a command and returns its result.
     pub async fn call(&mut self, method: &str, params: Value) -> Value {
+        let answer = self.answer(method, params).await;
+        assert!(answer.get("error").is_none(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+
+    /// Sends a command and returns what the browser answers. A page that goes away answers with an error.
+    async fn answer(&mut self, method: &str, params: Value) -> Value {
         self.last_id += 1;
         let mut message = json!({ "id": self.last_id, "method": method, "params": params });
         if let Some(session) = &self.session {
@@ -101,8 +108,7 @@ impl Browser {
         loop {
             let answer = self.next().await;
             if answer["id"] == self.last_id {
-                assert!(answer.get("error").is_none(), "{method}: {answer}");
-                return answer["result"].clone();
+                return answer;
             }
             self.note(&answer);
         }
@@ -168,24 +174,12 @@ impl Browser {
             let wait = async {
                 loop {
                     let params = json!({ "expression": format!("document.readyState === 'complete' && Boolean({condition})"), "returnByValue": true });
-                    let result = self.call("Runtime.evaluate", params).await;
-                    if result["result"]["value"] == true {
+                    let answer = self.answer("Runtime.evaluate", params).await;
+                    if answer["result"]["result"]["value"] == true {
                         break;
                     }
-                    let params = json!({ "expression": pause, "awaitPromise": true });
-                    self.last_id += 1;
-                    let message = json!({ "id": self.last_id, "method": "Runtime.evaluate", "params": params, "sessionId": self.session });
-                    let mut bytes = message.to_string().into_bytes();
-                    bytes.push(0);
-                    self.input.write_all(&bytes).await.unwrap();
-                    // A page that goes away answers with an error.
-                    loop {
-                        let answer = self.next().await;
-                        self.note(&answer);
-                        if answer["id"] == self.last_id {
-                            break;
-                        }
-                    }
+                    self.answer("Runtime.evaluate", json!({ "expression": pause, "awaitPromise": true }))
+                        .await;
                 }
             };
             if timeout(LONG, wait).await.is_err() {
