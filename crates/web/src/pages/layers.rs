@@ -18,7 +18,7 @@ const BEND: f32 = 16.0;
 /// Above this many bends, long edges are straight: a graph like that is not readable anyway.
 const MAX_BENDS: usize = 20_000;
 
-const SWEEPS: usize = 6;
+const SWEEPS: usize = 16;
 
 /// A point: the middle of a node or of a bend.
 pub(crate) type Point = (f32, f32);

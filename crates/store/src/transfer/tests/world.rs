@@ -3,6 +3,7 @@
 use crate::{
     Store,
     audit::AuditFilter,
+    bulk::{BulkJob, BulkState},
     callbacks::RegisteredCallback,
     children::Parent,
     conformance::callbacks::{callback, listed},
@@ -50,6 +51,7 @@ pub(super) async fn fill(store: &Arc<dyn Store>) -> World {
         .await
         .unwrap();
     triggers(store).await;
+    bulk_job(store).await;
     let pending = pending(store, "pending").await;
     let (held, _) = held_run(store, "held", vec![open("w", "open")]).await;
     let message = RunMessage::Cancel {
@@ -97,6 +99,28 @@ async fn triggers(store: &Arc<dyn Store>) {
         .record_events(vec![(event("größe", 7), vec![whole])], at(0))
         .await
         .unwrap();
+}
+
+/// A job that acts on two runs.
+async fn bulk_job(store: &Arc<dyn Store>) {
+    let job = BulkJob {
+        id: Uuid::now_v7(),
+        tenant: "größe".to_owned(),
+        action: r#"{"action":"delete"}"#.to_owned(),
+        query: Some("tag:größe".to_owned()),
+        caller: "{}".to_owned(),
+        state: BulkState::Ready,
+        total: 2,
+        done: 0,
+        refused: 0,
+        failed: 0,
+        epoch: 0,
+        retry_at: None,
+        created_at: at(5),
+        started_at: None,
+        ended_at: None,
+    };
+    store.add_bulk(job, vec![run_id(), run_id()]).await.unwrap();
 }
 
 /// Runs with flow control: one holds a place, one waits for it, and two starts are one run.
