@@ -6,7 +6,7 @@ use crate::{
 };
 use fermata_core::{Failure, NodeId, RunId, Status, rerun::Edits};
 use fermata_runtime::{
-    EngineError, Refusal, Request, RerunRequest, RerunVersion, Settings,
+    EngineError, NodeOverview, Refusal, Request, RerunRequest, RerunVersion, Settings,
     actions::{Registry, Success},
 };
 use fermata_store::{reads::RunFilter, retention::RunDeletion};
@@ -92,9 +92,13 @@ impl Bed {
     /// Waits until a node takes an answer; its token.
     async fn until_waiting(&self, run: RunId, node: &str) -> String {
         for _ in 0..4000 {
-            let waits = self.store.waits(run).await.unwrap();
-            if let Some(wait) = waits.into_iter().find(|wait| wait.open && wait.node.as_str() == node) {
-                return wait.token;
+            // The token of a wait exists from the start of its run.
+            let overview = self.engine.reads().overview(run).await.unwrap();
+            let is_waiting = |of: &NodeOverview| of.is_waiting && of.node.as_str() == node;
+            if overview.nodes.iter().any(is_waiting) {
+                let waits = self.store.waits(run).await.unwrap();
+                let wait = waits.into_iter().find(|wait| wait.node.as_str() == node);
+                return wait.unwrap().token;
             }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
