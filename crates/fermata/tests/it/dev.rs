@@ -56,6 +56,9 @@ async fn examples_are_published_and_run_once() {
         if ["expense-approval", "refund_approval", "user_onboarding"].contains(&id) {
             continue; // they wait for answers
         }
+        if id == "heartbeat" {
+            continue; // its schedule may have started another run just now
+        }
         let (_, runs) = server.get(&format!("/api/v1/executions?workflowId={id}")).await;
         assert_eq!(runs["items"][0]["status"], "Succeeded", "{runs}");
     }
@@ -65,13 +68,14 @@ async fn examples_are_published_and_run_once() {
     let server = Server::dev(folder.path(), &[]);
     server.process().wait_for_line("Ctrl-C");
     let (_, runs) = server.get("/api/v1/executions").await;
-    assert_eq!(samples(&runs), 23, "{runs}");
+    assert_eq!(samples(&runs), 22, "{runs}");
 }
 
-/// The runs that no other run started.
+/// The runs that no other run started, without those of the workflow that a schedule starts every minute.
 fn samples(runs: &Value) -> usize {
     let runs = runs["items"].as_array().unwrap().iter();
-    runs.filter(|run| run["parentExecutionId"].is_null()).count()
+    runs.filter(|run| run["parentExecutionId"].is_null() && run["workflowId"] != "heartbeat")
+        .count()
 }
 
 #[tokio::test]
@@ -106,7 +110,7 @@ async fn reset_is_refused_while_the_database_is_in_use() {
     let server = Server::dev(folder.path(), &["--reset"]);
     assert!(server.process().log().contains("deleted .fermata/dev.db"));
     let (_, runs) = server.get("/api/v1/executions").await;
-    assert_eq!(samples(&runs), 23, "{runs}");
+    assert_eq!(samples(&runs), 22, "{runs}");
 
     let other = folder.path().join("other.db");
     rusqlite::Connection::open(&other)
