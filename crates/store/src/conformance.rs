@@ -145,7 +145,7 @@ macro_rules! conformance_tests {
             audit: changes_are_recorded, audit_rows_are_filtered_and_paged;
             keys: keys_are_stored_and_found, keys_are_revoked_once, keys_are_listed_by_tenant;
             flow: places_are_limited, places_are_handed_over_in_order, two_keys_are_taken_in_order, full_keys_refuse,
-                take_over_keeps_the_place, cancelled_waiters_give_nothing_back, runs_ask_at_their_first_claim,
+                take_over_keeps_the_place, paused_workflows_make_runs_wait, cancelled_waiters_give_nothing_back, runs_ask_at_their_first_claim,
                 the_limit_of_the_active_version_counts, waiting_runs_are_woken, unique_keys_have_one_run, debounced_starts_are_one_run, rates_delay_starts,
                 delayed_runs_take_places_later, delayed_runs_keep_their_time, limits_hold_under_concurrency;
             states: cached_states_are_replaced_and_removed, refused_commits_change_no_cached_state,

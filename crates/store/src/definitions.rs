@@ -139,6 +139,8 @@ pub struct Workflow {
     pub updated_at: Timestamp,
     /// When it was soft-deleted. A soft-deleted workflow exists for its runs only, and its name is free.
     pub deleted_at: Option<Timestamp>,
+    /// When it was paused, if it is: runs that have not begun wait.
+    pub paused_at: Option<Timestamp>,
 }
 
 impl Workflow {
@@ -158,6 +160,7 @@ impl Workflow {
             created_at: draft.at,
             updated_at: draft.at,
             deleted_at: None,
+            paused_at: None,
         }
     }
 
@@ -410,6 +413,8 @@ pub struct Enablement {
     pub enabled: Option<bool>,
     /// An existing version that becomes the current one.
     pub version: Option<VersionShown>,
+    /// Whether new runs wait ([`crate::flow`]).
+    pub paused: Option<bool>,
 }
 
 /// A version, with what lists show of its document.
@@ -433,6 +438,11 @@ impl Enablement {
         }
         workflow.status = self.status.unwrap_or(workflow.status);
         workflow.enabled = self.enabled.unwrap_or(workflow.enabled);
+        workflow.paused_at = match self.paused {
+            Some(true) => workflow.paused_at.or(Some(at)),
+            Some(false) => None,
+            None => workflow.paused_at,
+        };
         if let Some(shown) = &self.version {
             workflow.current_version = Some(shown.version);
             workflow.display_name.clone_from(&shown.display_name);

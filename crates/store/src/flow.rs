@@ -10,6 +10,10 @@
 //! | waits for a place | `Pending` without `wake_at`, in the index of the key that it waits for |
 //! | has all its places | as a run without flow control |
 //!
+//! A run of a paused workflow asks for all that comes before places, and then waits for the key of the pause
+//! ([`paused_key`]), which has no row. Places that it holds go to others. A resume makes the runs that wait for it due, in
+//! batches ([`FlowStore::release_paused`]); the sweep finds runs that were stored meanwhile.
+//!
 //! What must stay true:
 //! * A place is handed over, never raced for: the commit that ends a run gives its place to the first run that waits (by
 //!   priority, then age) in the same transaction, or frees it. So a claim needs no knowledge of keys.
@@ -129,6 +133,9 @@ impl Key {
     }
 }
 
+/// The limit of keys of a workflow whose active version has no limit.
+pub const UNLIMITED: u32 = i32::MAX as u32;
+
 /// The rule of keys whose places a document limits.
 pub const PLACES: char = 'c';
 
@@ -220,6 +227,11 @@ impl RunFlow {
         self.step == FlowStep::Places && self.held as usize >= self.flow.places.len()
     }
 
+    /// Whether it waits because its workflow is paused.
+    pub fn is_paused(&self) -> bool {
+        self.waiting.as_deref().and_then(paused_workflow).is_some()
+    }
+
     /// The place that it waits for.
     pub fn awaited(&self) -> Option<&Place> {
         let waiting = self.waiting.as_deref()?;
@@ -254,10 +266,27 @@ pub struct Admit {
     pub runner: RunnerId,
     /// The epoch of its lease.
     pub epoch: u64,
+    /// Its workflow, which may be paused.
+    pub workflow: Uuid,
     /// How it is limited. If the run was stored with its own flow control, that one is used.
     pub flow: Flow,
+    /// The limit of its workflow's active version, if the run follows another version. It counts if its key has no limit yet: then
+    /// nothing was stored when the other version became active.
+    pub limit: Option<u32>,
     /// Now.
     pub at: Timestamp,
+}
+
+impl Admit {
+    /// How the run is limited, with the limit of the active version.
+    pub(crate) fn in_force(&self, stored: Option<&RunFlow>) -> Flow {
+        let mut flow = stored.map_or(&self.flow, |stored| &stored.flow).clone();
+        if let Some(limit) = self.limit {
+            let places = flow.places.iter_mut().filter(|place| !place.tenant);
+            places.for_each(|place| place.limit = limit);
+        }
+        flow
+    }
 }
 
 /// The result of [`FlowStore::admit`].
@@ -292,6 +321,9 @@ pub trait FlowStore: Send + Sync {
     /// if it does not wait for a place.
     async fn ahead(&self, run: RunId) -> Result<Option<u32>>;
 
+    /// Makes runs due that wait for the resume of a workflow, at most `limit` of them, unless it is paused. Returns how many.
+    async fn release_paused(&self, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32>;
+
     /// Hands over free places of keys after `after`, frees places of runs that were completed by SQL, and deletes what is no
     /// longer needed. Examines at most `limit` keys.
     async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Swept>;
@@ -302,9 +334,24 @@ pub trait FlowStore: Send + Sync {
 pub struct Swept {
     /// The last key that was examined, if there may be more.
     pub next: Option<String>,
-    /// How many runs got a place.
+    /// How many runs got a place, or became due after a resume.
     pub handed: u32,
 }
+
+const PAUSED: &str = "paused:";
+
+/// The key that runs wait for while their workflow is paused.
+pub(crate) fn paused_key(workflow: Uuid) -> String {
+    format!("{PAUSED}{}", workflow.simple())
+}
+
+/// The workflow of such a key.
+pub(crate) fn paused_workflow(key: &str) -> Option<Uuid> {
+    key.strip_prefix(PAUSED).and_then(|uid| uid.parse().ok())
+}
+
+/// The most runs that the sweep makes due at once after a resume.
+pub(crate) const RELEASED_AT_ONCE: u32 = 500;
 
 /// The most runs that [`FlowStore::ahead`] counts.
 pub const MAX_AHEAD: u32 = 1000;

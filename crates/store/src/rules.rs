@@ -49,6 +49,7 @@ mod tests;
 
 use crate::{
     definitions::Lifecycle,
+    flow::paused_key,
     inbox::Heartbeat,
     runs::{Answer, Conflict, Enqueued, LocalStart, NewRun, RunCommit, Then, WaitChange},
 };
@@ -63,6 +64,7 @@ pub(crate) struct WorkflowFacts {
     pub(crate) enabled: bool,
     pub(crate) current: Option<u32>,
     pub(crate) latest: Option<u32>,
+    pub(crate) paused: bool,
 }
 
 /// The run that was stored for a (tenant, requestId).
@@ -170,6 +172,11 @@ fn is_parent_lost(new: &NewRun, parent: Option<&ParentFacts>) -> bool {
 }
 
 impl WorkflowFacts {
+    /// The key that runs of this workflow wait for while it is paused.
+    pub(crate) fn pause_key(&self, uid: Uuid) -> Option<String> {
+        self.paused.then(|| paused_key(uid))
+    }
+
     fn accepts(&self, new: &NewRun) -> bool {
         let version = new.workflow_version;
         let version_fits = match new.pinned {

@@ -5,7 +5,7 @@
 macro_rules! workflow_columns {
     () => {
         "SELECT id, uid, display_name, description, dialect, current_version, latest_version, status, is_enabled,
-    created_at, updated_at, deleted_at, tenant_id FROM workflows "
+    created_at, updated_at, deleted_at, tenant_id, paused_at FROM workflows "
     };
 }
 pub(crate) use workflow_columns;
@@ -81,7 +81,8 @@ pub(crate) const ADD_PLAN: &str = "INSERT INTO workflow_plans
 pub(crate) const PLAN: &str = "SELECT plan_json FROM workflow_plans WHERE workflow_uid = ?1 AND version = ?2";
 
 pub(crate) const UPDATE_WORKFLOW: &str = "UPDATE workflows SET display_name = ?2, description = ?3, dialect = ?4,
-    current_version = ?5, latest_version = ?6, status = ?7, is_enabled = ?8, updated_at = ?9 WHERE uid = ?1";
+    current_version = ?5, latest_version = ?6, status = ?7, is_enabled = ?8, updated_at = ?9, paused_at = ?10
+    WHERE uid = ?1";
 
 pub(crate) const DELETE_DRAFT: &str = "DELETE FROM workflow_drafts WHERE workflow_uid = ?1";
 

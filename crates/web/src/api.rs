@@ -131,6 +131,8 @@ fn resources() -> Router<Web> {
         .route("/api/v1/workflows/{id}/reactivate", post(lifecycle::reactivate))
         .route("/api/v1/workflows/{id}/enable", post(lifecycle::enable))
         .route("/api/v1/workflows/{id}/disable", post(lifecycle::disable))
+        .route("/api/v1/workflows/{id}/pause", post(lifecycle::pause))
+        .route("/api/v1/workflows/{id}/resume", post(lifecycle::resume))
         .route("/api/v1/workflows/{id}/execute", post(executions::start))
         .route("/api/v1/workflows/{id}/trigger", post(runs::trigger))
         .route("/api/v1/workflows/{id}/runs", get(runs::list))

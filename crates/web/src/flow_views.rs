@@ -10,7 +10,8 @@ use serde::Serialize;
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WaitingForView<'a> {
-    /// `concurrency`: a place of a key; `rate`: its window; `debounce`: a time without a further start.
+    /// `concurrency`: a place of a key; `rate`: its window; `debounce`: a time without a further start; `paused`: the resume of its
+    /// workflow.
     kind: &'static str,
     /// The rendered key; absent if the document has none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,6 +51,16 @@ impl<'a> WaitingForView<'a> {
     pub fn of(run: &'a RunRecord) -> Option<WaitingForView<'a>> {
         let stored = run.flow.as_deref().filter(|_| run.status == Status::Pending)?;
         let flow = &stored.flow;
+        if stored.is_paused() {
+            return Some(WaitingForView {
+                kind: "paused",
+                key: None,
+                scope: "workflow",
+                limit: None,
+                ahead: None,
+                until: None,
+            });
+        }
         let (key, limit) = match stored.step {
             FlowStep::Debounce => (&flow.debounce.as_ref()?.key, None),
             FlowStep::Rate => (&flow.rate.as_ref()?.key, flow.rate.as_ref().map(|rate| rate.limit)),

@@ -72,6 +72,9 @@ pub(crate) struct WorkflowView<'a> {
     pub dialect: &'a str,
     pub created_at: Iso,
     pub updated_at: Iso,
+    /// When it was paused, if it is: executions that have not begun wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused_at: Option<Iso>,
 }
 
 impl<'a> From<&'a Workflow> for WorkflowView<'a> {
@@ -89,6 +92,7 @@ impl<'a> From<&'a Workflow> for WorkflowView<'a> {
             dialect: &workflow.dialect,
             created_at: Iso(workflow.created_at),
             updated_at: Iso(workflow.updated_at),
+            paused_at: workflow.paused_at.map(Iso),
         }
     }
 }

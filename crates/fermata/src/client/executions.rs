@@ -165,11 +165,11 @@ pub async fn executions(args: ExecutionsArgs) -> anyhow::Result<ExitCode> {
         Command::Pause { id, reason } => {
             let id = client.execution_id(&id).await?;
             let done = "is paused; actions that are running finish";
-            operate::pause(&client, &["executions", &id, "pause"], reason, done, format).await?;
+            operate::pause(&client, &["executions", &id, "pause"], &id, reason, done, format).await?;
         }
         Command::Resume { id, reason } => {
             let id = client.execution_id(&id).await?;
-            operate::pause(&client, &["executions", &id, "resume"], reason, "goes on", format).await?;
+            operate::pause(&client, &["executions", &id, "resume"], &id, reason, "goes on", format).await?;
         }
         Command::Skip {
             id,

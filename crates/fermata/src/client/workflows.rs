@@ -4,6 +4,7 @@ mod lifecycle;
 mod start;
 mod versions;
 
+use super::executions::operate::pause;
 use super::{Client, Connection, ago, instant, print_json, publish::publish, text};
 use crate::{
     cli::{self, Format},
@@ -94,12 +95,25 @@ enum Command {
     Enable(OneArgs),
     /// Let no new runs start until `enable`; runs in flight continue.
     Disable(OneArgs),
+    /// Let runs wait that have not begun, until `resume`; runs in flight continue.
+    Pause(PauseArgs),
+    /// Let the runs of a paused workflow begin.
+    Resume(PauseArgs),
     /// Archive a workflow: no new runs start, runs in flight continue, runs that have not begun are cancelled.
     Archive(OneArgs),
     /// Make an archived workflow active again.
     Reactivate(OneArgs),
     /// Delete a workflow; runs in flight continue.
     Delete(OneArgs),
+}
+
+#[derive(Debug, Args)]
+struct PauseArgs {
+    /// The id of the workflow.
+    id: String,
+    /// The reason to record.
+    #[arg(long)]
+    reason: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -141,6 +155,15 @@ pub async fn workflows(args: WorkflowsArgs, config: &Config) -> anyhow::Result<E
         }
         Command::Enable(OneArgs { id }) => Step::Enable.take(&client, &id, format).await?,
         Command::Disable(OneArgs { id }) => Step::Disable.take(&client, &id, format).await?,
+        Command::Pause(PauseArgs { id, reason }) => {
+            let id = client.workflow_id(&id).await?;
+            let done = "is paused; runs in flight continue, others wait";
+            pause(&client, &["workflows", &id, "pause"], &id, reason, done, format).await?;
+        }
+        Command::Resume(PauseArgs { id, reason }) => {
+            let id = client.workflow_id(&id).await?;
+            pause(&client, &["workflows", &id, "resume"], &id, reason, "goes on", format).await?;
+        }
         Command::Archive(OneArgs { id }) => Step::Archive.take(&client, &id, format).await?,
         Command::Reactivate(OneArgs { id }) => Step::Reactivate.take(&client, &id, format).await?,
         Command::Delete(OneArgs { id }) => {
@@ -166,12 +189,14 @@ async fn list(client: &Client, args: ListArgs, format: Format) -> anyhow::Result
     }
     let row = |workflow: &Value| {
         let disabled = workflow["status"] == "Active" && workflow["isEnabled"] == false;
+        let paused = workflow["pausedAt"].is_string();
         vec![
             text(workflow, "id"),
             format!(
-                "{}{}",
+                "{}{}{}",
                 text(workflow, "status"),
-                if disabled { " (disabled)" } else { "" }
+                if disabled { " (disabled)" } else { "" },
+                if paused { " (paused)" } else { "" }
             ),
             text(workflow, "currentVersion"),
             ago(workflow, "updatedAt"),
@@ -255,6 +280,7 @@ fn about(workflow: &Value) -> String {
         ("description", text(workflow, "description")),
         ("status", text(workflow, "status")),
         ("enabled", text(workflow, "isEnabled")),
+        ("paused", instant(workflow, "pausedAt")),
         ("current version", text(workflow, "currentVersion")),
         ("latest version", text(workflow, "latestVersion")),
         ("dialect", text(workflow, "dialect")),

@@ -140,3 +140,36 @@ async fn commands_pause_resume_skip_and_resend() {
     let late = run(&["pause", &id]);
     assert!(late.stderr.contains("is Succeeded"), "{late:?}");
 }
+
+/// Runs of a paused workflow wait through kills, and none is lost when it is resumed and the server is killed right then.
+#[tokio::test]
+async fn pause_of_a_workflow_holds_through_kills() {
+    let mut server = Server::start(&[]);
+    let hello = json!({ "id": "hello", "displayName": "Hello", "startNode": "a",
+                        "nodes": [{ "id": "a", "actionType": "core.echo" }] });
+    server.publish(&hello).await;
+    let paused = fermata(&["workflows", "pause", "hello", "--server", &server.url]);
+    assert!(paused.stdout.contains("is paused"), "{paused:?}");
+    let mut runs = Vec::new();
+    for _ in 0..20 {
+        runs.push(server.execute("hello", &json!({})).await);
+    }
+    server.kill9();
+    server.restart();
+    let listed = fermata(&["workflows", "list", "--server", &server.url]);
+    assert!(listed.stdout.contains("(paused)"), "{listed:?}");
+    for id in &runs {
+        let run = server.execution(id).await;
+        assert_eq!(
+            (&run["status"], &run["waitingFor"]["kind"]),
+            (&json!("Pending"), &json!("paused"))
+        );
+    }
+    let resumed = fermata(&["workflows", "resume", "hello", "--server", &server.url]);
+    assert!(resumed.stdout.contains("goes on"), "{resumed:?}");
+    server.kill9();
+    server.restart();
+    for id in &runs {
+        assert_eq!(server.ended(id).await["status"], "Succeeded");
+    }
+}

@@ -5,15 +5,17 @@
 //! | has everything, is not limited, or has begun | it is driven |
 //! | was cancelled, or its workflow was archived | it is driven: it ends without beginning |
 //! | gets everything now | it is driven |
-//! | has to wait | the store has released it |
+//! | has to wait, or its workflow is paused | the store has released it |
 //! | was started by SQL, and its unique key has a run, or its payload went to another run | it ends as `Cancelled` |
 //! | was started by SQL, and its key is full and refuses | it ends as `Cancelled` |
 
-use crate::{compiled::Compiled, engine::Shared, flow::Subject, runner::quarantine, scope::Payloads};
+use crate::{
+    compiled::Compiled, engine::Shared, error::EngineError, flow::Subject, runner::quarantine, scope::Payloads,
+};
 use fermata_core::Status;
 use fermata_store::{
     StoreError,
-    flow::{Admission, Admit},
+    flow::{Admission, Admit, Flow, UNLIMITED},
     runs::{RunMessage, StoredRun},
 };
 
@@ -27,14 +29,27 @@ pub(super) enum NotAdmitted {
     Store(StoreError),
 }
 
+/// What a claimed run has to know of its workflow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct WorkflowState {
+    pub(super) archived: bool,
+    /// Whether it was paused when the run was claimed. The store decides whether the run waits.
+    pub(super) paused: bool,
+    /// The active version.
+    pub(super) current: Option<u32>,
+}
+
 /// Asks for what a claimed run needs before its first step.
 pub(super) async fn admit(
     shared: &Shared,
     stored: &StoredRun,
     compiled: &Compiled,
     payloads: &Payloads,
+    workflow: WorkflowState,
 ) -> Result<(), NotAdmitted> {
-    if stored.status != Status::Pending || stored.flow.as_ref().is_some_and(|flow| flow.is_admitted()) {
+    let paused = workflow.paused;
+    let is_admitted = !paused && stored.flow.as_ref().is_some_and(|flow| flow.is_admitted());
+    if stored.status != Status::Pending || is_admitted {
         return Ok(());
     }
     let flow = match &stored.flow {
@@ -50,13 +65,14 @@ pub(super) async fn admit(
                 shares: &[],
             };
             match shared.settings.flow_of(compiled, &subject) {
+                Ok(None) if paused => Flow::default(),
                 Ok(None) => return Ok(()),
                 Ok(Some(mut flow)) => {
                     // As when it was stored (`engine/start.rs`).
                     if stored.rerun.is_some() || stored.parent_waits {
                         flow.debounce = None;
                     }
-                    if flow.is_empty() {
+                    if flow.is_empty() && !paused {
                         return Ok(());
                     }
                     *flow
@@ -73,11 +89,16 @@ pub(super) async fn admit(
     if is_cancelled(shared, stored).await.map_err(NotAdmitted::Store)? {
         return Ok(());
     }
+    let limit = active_limit(shared, stored, workflow.current)
+        .await
+        .map_err(NotAdmitted::Store)?;
     let request = Admit {
         run: stored.id,
         runner: shared.runner.id,
         epoch: stored.epoch,
+        workflow: stored.workflow_uid,
         flow,
+        limit,
         at: shared.clock.now(),
     };
     match shared.store.admit(request).await.map_err(NotAdmitted::Store)? {
@@ -88,6 +109,26 @@ pub(super) async fn admit(
             cancel(shared, stored, "merged").await
         }
         Admission::Full => cancel(shared, stored, "concurrency_limit").await,
+    }
+}
+
+/// The limit of the active version, if the run follows another one.
+async fn active_limit(shared: &Shared, stored: &StoredRun, current: Option<u32>) -> Result<Option<u32>, StoreError> {
+    let Some(current) = current.filter(|current| *current != stored.workflow_version) else {
+        return Ok(None);
+    };
+    let compiled = shared
+        .workflows
+        .compiled(stored.workflow_uid, &stored.workflow_id, current)
+        .await;
+    match compiled {
+        Ok(active) => {
+            let control = active.plan.flow.as_ref();
+            let rule = control.and_then(|control| control.concurrency.as_ref());
+            Ok(Some(rule.map_or(UNLIMITED, |rule| rule.limit.min(UNLIMITED))))
+        }
+        Err(EngineError::Store(error)) => Err(error),
+        Err(_) => Ok(None), // its runs are quarantined; those of this version keep their limit
     }
 }
 

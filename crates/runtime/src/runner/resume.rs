@@ -3,7 +3,7 @@
 //! What must stay true: runs that may crash this process start after all other runs of the claim are driven or released.
 
 use super::{
-    admit::{NotAdmitted, admit},
+    admit::{NotAdmitted, WorkflowState, admit},
     nothing_but,
     probation::Probation,
     quarantine::quarantine,
@@ -70,12 +70,12 @@ pub(super) async fn all(shared: &Arc<Shared>, runs: Vec<StoredRun>, gaps: u64, b
             None => decline(shared, &run).await,
         }
     }
-    let mut archived = Archived::default();
+    let mut states = WorkflowStates::default();
     for run in others {
-        one(shared, run, None, gaps, backoff, &mut archived).await;
+        one(shared, run, None, gaps, backoff, &mut states).await;
     }
     for (run, probation) in on_probation {
-        one(shared, run, Some(probation), gaps, backoff, &mut archived).await;
+        one(shared, run, Some(probation), gaps, backoff, &mut states).await;
     }
 }
 
@@ -94,8 +94,8 @@ async fn set_fields(
     shared.store.set_fields(stored.id, &stored.tenant, fields).await
 }
 
-/// Whether the workflows of one claim are archived, so that each is read once.
-type Archived = HashMap<Uuid, bool>;
+/// The workflows of one claim, so that each is read once.
+type WorkflowStates = HashMap<Uuid, WorkflowState>;
 
 /// Releases a run that must wait for its probation. A cancel or its deadline takes effect when it is tried, a few `lease_ttl`
 /// later at most: the run can be replayed, so it ends with a journal row like others.
@@ -112,7 +112,7 @@ async fn one(
     probation: Option<Probation>,
     gaps: u64,
     backoff: &mut ReadBackoff,
-    archived: &mut Archived,
+    states: &mut WorkflowStates,
 ) {
     let compiled = shared
         .workflows
@@ -125,14 +125,15 @@ async fn one(
     };
     // True also of a run that a session acquired by SQL and left: it is Running, and its journal is empty.
     let starts = stored.journal.is_empty();
-    let archived = match stored.status {
-        Status::Pending => is_archived(shared, stored.workflow_uid, archived).await,
-        _ => Ok(false),
+    let state = match stored.status {
+        Status::Pending => state_of(shared, stored.workflow_uid, states).await,
+        _ => Ok(WorkflowState::default()),
     };
-    let archived = match archived {
-        Ok(archived) => archived,
+    let workflow = match state {
+        Ok(state) => state,
         Err(error) => return try_again(shared, &stored, &error, backoff).await,
     };
+    let archived = workflow.archived;
     backoff.reset();
     let payloads = read_payloads(shared, &compiled, &stored, starts && !archived).await;
     let payloads = match payloads {
@@ -143,11 +144,15 @@ async fn one(
         }
         Err(what) => return quarantine(shared, stored.id, stored.epoch, &what).await,
     };
-    if starts && !archived {
-        if let Err(error) = set_fields(shared, &stored, &compiled, &payloads).await {
-            return try_again(shared, &stored, &error, backoff).await;
-        }
-        match admit(shared, &stored, &compiled, &payloads).await {
+    if starts
+        && !archived
+        && let Err(error) = set_fields(shared, &stored, &compiled, &payloads).await
+    {
+        return try_again(shared, &stored, &error, backoff).await;
+    }
+    // A run that was paused before its start has a journal and has not begun.
+    if !archived {
+        match admit(shared, &stored, &compiled, &payloads, workflow).await {
             Ok(()) => {}
             Err(NotAdmitted::Settled) => return,
             Err(NotAdmitted::Store(error)) => return try_again(shared, &stored, &error, backoff).await,
@@ -207,15 +212,19 @@ async fn read_payloads(
 }
 
 /// Runs of a deleted workflow continue, whatever its status was.
-async fn is_archived(shared: &Shared, uid: Uuid, known: &mut Archived) -> Result<bool, StoreError> {
-    if let Some(archived) = known.get(&uid) {
-        return Ok(*archived);
+async fn state_of(shared: &Shared, uid: Uuid, known: &mut WorkflowStates) -> Result<WorkflowState, StoreError> {
+    if let Some(state) = known.get(&uid) {
+        return Ok(*state);
     }
     let workflow = shared.store.workflow_by_uid(uid).await?;
-    let archived =
-        workflow.is_some_and(|workflow| workflow.status == Lifecycle::Archived && workflow.deleted_at.is_none());
-    known.insert(uid, archived);
-    Ok(archived)
+    let workflow = workflow.filter(|workflow| workflow.deleted_at.is_none());
+    let state = workflow.map_or(WorkflowState::default(), |workflow| WorkflowState {
+        archived: workflow.status == Lifecycle::Archived,
+        paused: workflow.paused_at.is_some(),
+        current: workflow.current_version,
+    });
+    known.insert(uid, state);
+    Ok(state)
 }
 
 /// Releases a run that could not be read because the store failed, to be claimed again soon.
@@ -243,10 +252,16 @@ mod tests {
         let store = Arc::new(MemoryStore::new());
         let engine = Engine::new(store.clone(), registry, Settings::default(), Arc::new(SystemClock));
         let (workflow, other) = (Uuid::now_v7(), Uuid::now_v7());
-        let mut known = Archived::default();
-        assert!(!is_archived(&engine.shared, workflow, &mut known).await.unwrap());
+        let mut known = WorkflowStates::default();
+        assert_eq!(
+            state_of(&engine.shared, workflow, &mut known).await.unwrap(),
+            WorkflowState::default()
+        );
         store.close().await.unwrap();
-        assert!(!is_archived(&engine.shared, workflow, &mut known).await.unwrap());
-        assert!(is_archived(&engine.shared, other, &mut known).await.is_err());
+        assert_eq!(
+            state_of(&engine.shared, workflow, &mut known).await.unwrap(),
+            WorkflowState::default()
+        );
+        assert!(state_of(&engine.shared, other, &mut known).await.is_err());
     }
 }

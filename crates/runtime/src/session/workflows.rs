@@ -4,10 +4,16 @@
 //! does not give it away.
 
 use crate::{
-    Added, PublishedWorkflow, SavedWorkflow, Validated, audit::Recorder, error::EngineError, workflows::WorkflowsOf,
+    Added, PublishedWorkflow, SavedWorkflow, Validated,
+    audit::{Recorder, short},
+    error::EngineError,
+    workflows::WorkflowsOf,
 };
 use fermata_dialects::jsondagapi::intents::Intent;
-use fermata_store::definitions::{DraftGuard, Workflow};
+use fermata_store::{
+    audit::describe,
+    definitions::{DraftGuard, Workflow},
+};
 use serde_json::Value;
 
 /// Commands on workflows, on behalf of one caller. A reference is the id, or the uid with or without `wf_`.
@@ -91,6 +97,21 @@ impl<'a> CallerWorkflows<'a> {
     pub async fn set_enabled(&self, reference: &str, enabled: bool) -> Result<Workflow, EngineError> {
         let action = if enabled { "workflow.enable" } else { "workflow.disable" };
         let command = self.workflows.set_enabled(reference, enabled);
+        self.recorder.record(action, reference, command).await
+    }
+
+    /// Pauses or resumes a workflow; see [`WorkflowsOf::set_paused`].
+    pub async fn set_paused(
+        &self,
+        reference: &str,
+        paused: bool,
+        reason: Option<&str>,
+    ) -> Result<Workflow, EngineError> {
+        let action = if paused { "workflow.pause" } else { "workflow.resume" };
+        let command = async {
+            describe(|row| row.detail = reason.map(short));
+            self.workflows.set_paused(reference, paused).await
+        };
         self.recorder.record(action, reference, command).await
     }
 

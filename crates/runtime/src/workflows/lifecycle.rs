@@ -7,7 +7,7 @@
 //! | publish | Active (or Draft, staged) | Active | refused: reactivate first |
 //! | archive | refused | Archived, disabled | refused |
 //! | reactivate | refused | refused | Active, enabled |
-//! | enable, disable | refused | Active | refused |
+//! | enable, disable, pause, resume | refused | Active | refused |
 //! | activate a version | Active | Active | refused: reactivate first |
 //! | delete | deleted | refused: archive first | deleted |
 //!
@@ -28,6 +28,8 @@ use fermata_store::{
 };
 use uuid::Uuid;
 
+/// Runs that become due in one transaction after a resume.
+const RELEASED_AT_ONCE: u32 = 500;
 /// Runs that one transaction makes due when their workflow is archived.
 const WOKEN_AT_ONCE: u32 = 500;
 /// Keys of which one transaction hands over free places.
@@ -44,6 +46,8 @@ pub enum Command {
     Reactivate,
     Enable,
     Disable,
+    Pause,
+    Resume,
     Activate,
     Delete,
 }
@@ -53,7 +57,7 @@ impl Command {
     pub fn allowed_in(self) -> &'static [Lifecycle] {
         match self {
             Publish | Activate => &[Lifecycle::Draft, Lifecycle::Active],
-            Archive | Enable | Disable => &[Lifecycle::Active],
+            Archive | Enable | Disable | Pause | Resume => &[Lifecycle::Active],
             Reactivate => &[Lifecycle::Archived],
             Delete => &[Lifecycle::Draft, Lifecycle::Archived],
         }
@@ -67,6 +71,7 @@ impl Command {
             Activate => (Some(Lifecycle::Active), None),
             Enable => (None, Some(true)),
             Disable | Delete => (None, Some(false)),
+            Pause | Resume => (None, None),
         }
     }
 
@@ -77,6 +82,8 @@ impl Command {
             Reactivate => "reactivated",
             Enable => "enabled",
             Disable => "disabled",
+            Pause => "paused",
+            Resume => "resumed",
             Activate => "given another version",
             Delete => "deleted",
         }
@@ -85,10 +92,14 @@ impl Command {
     /// What to do in a state that does not allow it.
     pub(crate) fn instead(self, status: Lifecycle) -> &'static str {
         match (self, status) {
-            (Archive | Enable | Disable | Reactivate, Lifecycle::Draft) => "a Draft can be published or deleted",
+            (Archive | Enable | Disable | Pause | Resume | Reactivate, Lifecycle::Draft) => {
+                "a Draft can be published or deleted"
+            }
             (Delete, Lifecycle::Active) => "archive it first",
             (_, Lifecycle::Draft) => "a Draft can be saved, published or deleted",
-            (_, Lifecycle::Active) => "an Active workflow can be enabled, disabled, published again or archived",
+            (_, Lifecycle::Active) => {
+                "an Active workflow can be enabled, disabled, paused, resumed, published again or archived"
+            }
             (Archive, Lifecycle::Archived) => "it is archived already, and can be reactivated or deleted",
             (_, Lifecycle::Archived) => "reactivate it first",
         }
@@ -133,6 +144,26 @@ impl WorkflowsOf<'_> {
             .await
     }
 
+    /// Makes runs of an active workflow that have not begun wait, or lets them begin. Runs in flight continue.
+    pub async fn set_paused(&self, reference: &str, paused: bool) -> Result<Workflow, EngineError> {
+        let command = if paused { Pause } else { Resume };
+        self.change(self.resolve_to_change(reference).await?, command, None)
+            .await
+    }
+
+    /// Makes the runs due that waited for a resume: the first ones now, the others in the background, in batches, so that other
+    /// work is not stalled. What a crash leaves, the sweep of flow control finds.
+    async fn release_paused(&self, workflow: Uuid) {
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        let released = store.release_paused(workflow, RELEASED_AT_ONCE, clock.now()).await;
+        if !released.is_ok_and(|released| released == RELEASED_AT_ONCE) {
+            return;
+        }
+        tokio::spawn(async move {
+            while let Ok(RELEASED_AT_ONCE) = store.release_paused(workflow, RELEASED_AT_ONCE, clock.now()).await {}
+        });
+    }
+
     /// Makes an existing version the current one. Runs in flight stay on their version, and the enabled flag stays as it
     /// is.
     pub async fn activate(&self, reference: &str, version: u32) -> Result<Workflow, EngineError> {
@@ -160,16 +191,26 @@ impl WorkflowsOf<'_> {
     ) -> Result<Workflow, EngineError> {
         let Workflow { uid, id, .. } = workflow;
         let (status, enabled) = command.change();
+        // Runs that wait for the resume of an archived workflow become due, and are cancelled.
+        let paused = match command {
+            Pause => Some(true),
+            Resume | Archive => Some(false),
+            _ => None,
+        };
         let change = Enablement {
             from: command.allowed_in().to_vec(),
             status,
             enabled,
             version,
+            paused,
         };
         let changed = self.store.set_enablement(uid, change, self.clock.now()).await?;
         self.forget_head(uid);
         match changed {
             Some((workflow, true)) => {
+                if paused == Some(false) {
+                    self.release_paused(uid).await;
+                }
                 match command {
                     Archive => self.wake_waiting(uid).await,
                     Activate => self.hand_over_places(uid).await,

@@ -337,3 +337,40 @@ async fn skipped_parent_node_cancels_its_child() {
     let ended = bed.engine.wait(child, PATIENCE).await.unwrap().expect("the child ends");
     assert_eq!(ended.status, Status::Cancelled);
 }
+
+#[tokio::test]
+async fn runs_of_a_paused_workflow_wait_until_it_is_resumed() {
+    let yard = yard(Settings::default()).await;
+    yard.bed
+        .publish(&workflow(json!([{ "id": "a", "actionType": "test.gate" }])))
+        .await;
+    let in_flight = yard.begin().await;
+    let workflows = yard.bed.engine.workflows();
+    let paused = workflows.set_paused("under-test", true).await.unwrap();
+    assert!(paused.paused_at.is_some());
+    assert_eq!(
+        workflows.set_paused("under-test", true).await.unwrap().paused_at,
+        paused.paused_at
+    );
+    yard.gate.add_permits(100);
+    assert_eq!(yard.end(in_flight).await, Status::Succeeded, "runs in flight continue");
+    let mut waiting = Vec::new();
+    for _ in 0..5 {
+        let run = yard.begin().await;
+        let row = yard.bed.store.run(run).await.unwrap().unwrap();
+        assert!(row.flow.is_some_and(|flow| flow.is_paused()));
+        assert_eq!((row.status, row.wake_at), (Status::Pending, None));
+        waiting.push(run);
+    }
+    yard.bed.engine.cancel(waiting[0], "enough").await.unwrap();
+    assert_eq!(
+        yard.end(waiting[0]).await,
+        Status::Cancelled,
+        "a cancel ends a run that waits"
+    );
+    assert_eq!(yard.called(), 1);
+    workflows.set_paused("under-test", false).await.unwrap();
+    for run in &waiting[1..] {
+        assert_eq!(yard.end(*run).await, Status::Succeeded);
+    }
+}

@@ -229,6 +229,102 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     waited.unwrap_or_else(|_| panic!("{what} does not happen"));
 }
 
+/// Publishes another version of the workflow.
+async fn publish_again(bed: &Bed, document: Value) {
+    let source = document.to_string();
+    let workflows = bed.engine.workflows();
+    let saved = workflows
+        .save_draft("under-test", source.as_bytes(), "t.json", None)
+        .await;
+    saved.unwrap();
+    workflows.publish("under-test", true).await.unwrap();
+}
+
+/// A limit that is raised during a pause counts after the resume, also for runs of the older version.
+#[tokio::test(flavor = "multi_thread")]
+async fn limit_that_changes_during_a_pause_counts_after_it() {
+    let steps = Steps::new();
+    let bed = steps.bed(quick()).await;
+    let of_limit = |limit: u32| limited(json!({ "concurrency": { "limit": limit } }));
+    bed.publish(&of_limit(1)).await;
+    let workflows = bed.engine.workflows();
+    workflows.set_paused("under-test", true).await.unwrap();
+    let mut runs = Vec::new();
+    for _ in 0..5 {
+        runs.push(bed.begin(json!({})).await.unwrap());
+    }
+    publish_again(&bed, of_limit(3)).await;
+    for run in &runs {
+        let flow = bed.record(*run).await.flow.unwrap();
+        assert_eq!((flow.is_paused(), flow.held), (true, 0), "it is still paused");
+    }
+    workflows.set_paused("under-test", false).await.unwrap();
+    let mut counts = (0, 0);
+    until("three begin, and two wait for a place", async || {
+        counts = (0, 0);
+        for run in &runs {
+            let record = bed.record(*run).await;
+            let waits = record.flow.unwrap().waiting.is_some();
+            counts.0 += u32::from(record.status == Status::Running);
+            counts.1 += u32::from(record.status == Status::Pending && waits);
+        }
+        counts == (3, 2)
+    })
+    .await;
+    steps.permits.add_permits(5);
+    for run in runs {
+        assert_eq!(bed.ends(run).await, Status::Succeeded);
+    }
+}
+
+/// Archiving a paused workflow cancels the runs that wait, whatever they wait for, and a later reactivation is not paused.
+#[tokio::test(flavor = "multi_thread")]
+async fn paused_workflows_can_be_archived() {
+    let steps = Steps::new();
+    let bed = steps.bed(quick()).await;
+    bed.publish(&limited(json!({ "concurrency": { "limit": 1 } }))).await;
+    let first = bed.begin(json!({})).await.unwrap();
+    let waits_for_place = bed.begin(json!({})).await.unwrap();
+    let workflows = bed.engine.workflows();
+    workflows.set_paused("under-test", true).await.unwrap();
+    let waits_for_resume = bed.begin(json!({})).await.unwrap();
+    assert!(bed.record(waits_for_resume).await.flow.unwrap().is_paused());
+    let archived = workflows.archive("under-test").await.unwrap();
+    assert_eq!(archived.paused_at, None);
+    for run in [waits_for_place, waits_for_resume] {
+        assert_eq!(bed.ends(run).await, Status::Cancelled);
+        assert_eq!(bed.record(run).await.reason.as_deref(), Some("workflow_archived"));
+    }
+    steps.permits.add_permits(2);
+    assert_eq!(bed.ends(first).await, Status::Succeeded);
+    workflows.reactivate("under-test").await.unwrap();
+    let again = bed.begin(json!({})).await.unwrap();
+    assert_eq!(bed.ends(again).await, Status::Succeeded);
+}
+
+/// A place that becomes free during a pause admits nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn free_places_of_a_paused_workflow_admit_nothing() {
+    let steps = Steps::new();
+    let bed = steps.bed(quick()).await;
+    bed.publish(&limited(json!({ "concurrency": { "limit": 1 } }))).await;
+    let first = bed.begin(json!({})).await.unwrap();
+    let (second, third) = (bed.begin(json!({})).await.unwrap(), bed.begin(json!({})).await.unwrap());
+    let workflows = bed.engine.workflows();
+    workflows.set_paused("under-test", true).await.unwrap();
+    steps.permits.add_permits(3);
+    assert_eq!(bed.ends(first).await, Status::Succeeded);
+    until("both wait for the resume", async || {
+        let (second, third) = (bed.record(second).await, bed.record(third).await);
+        second.flow.unwrap().is_paused() && third.flow.unwrap().is_paused()
+    })
+    .await;
+    assert_eq!(bed.record(second).await.status, Status::Pending);
+    workflows.set_paused("under-test", false).await.unwrap();
+    assert_eq!(bed.ends(second).await, Status::Succeeded);
+    assert_eq!(bed.ends(third).await, Status::Succeeded);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn published_limits_apply_to_runs_that_wait() {
     let steps = Steps::new();
@@ -239,16 +335,7 @@ async fn published_limits_apply_to_runs_that_wait() {
     for _ in 0..4 {
         runs.push(bed.begin(json!({ "id": "a" })).await.unwrap());
     }
-    let publish_again = async |document: Value| {
-        let source = document.to_string();
-        let workflows = bed.engine.workflows();
-        let saved = workflows
-            .save_draft("under-test", source.as_bytes(), "t.json", None)
-            .await;
-        saved.unwrap();
-        workflows.publish("under-test", true).await.unwrap();
-    };
-    publish_again(of_limit(2)).await;
+    publish_again(&bed, of_limit(2)).await;
     let has_place = async |run| bed.record(run).await.flow.unwrap().waiting.is_none();
     assert!(has_place(runs[1]).await, "it has its place when publishing returns");
     until("it begins", async || {

@@ -570,6 +570,10 @@ impl fermata_store::FlowStore for FaultyStore {
         self.memory.ahead(run).await
     }
 
+    async fn release_paused(&self, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32> {
+        self.memory.release_paused(workflow, limit, now).await
+    }
+
     async fn wake_waiting(&self, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32> {
         self.memory.wake_waiting(workflow, limit, now).await
     }

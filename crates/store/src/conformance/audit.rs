@@ -47,6 +47,7 @@ pub async fn changes_are_recorded(store: &Arc<dyn Store>) {
         status: None,
         enabled: Some(false),
         version: None,
+        paused: None,
     };
     let work = async {
         describe(|row| row.detail = Some("learned".to_owned()));

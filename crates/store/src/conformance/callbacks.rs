@@ -110,6 +110,7 @@ pub async fn active_workflows_are_found_by_their_plan(subject: &Subject) {
         status: Some(Lifecycle::Archived),
         enabled: None,
         version: None,
+        paused: None,
     };
     store
         .set_enablement(uid("archived"), archive, at(9))

@@ -121,6 +121,7 @@ pub async fn stale_starts_store_nothing(store: &Arc<dyn Store>) {
                 status,
                 enabled: Some(enabled),
                 version: None,
+                paused: None,
             },
             at(3),
         )

@@ -90,7 +90,9 @@ fn admit(run: &StoredRun, flow: Flow, now: i64) -> Admit {
         run: run.id,
         runner: ME,
         epoch: run.epoch,
+        workflow: run.workflow_uid,
         flow,
+        limit: None,
         at: at(now),
     }
 }
@@ -179,6 +181,78 @@ pub async fn two_keys_are_taken_in_order(store: &Subject) {
     assert_eq!(answer, Admission::Admitted);
     assert_eq!(keys(second).await, (2, None));
     waits(store, both).await;
+}
+
+/// Runs of a paused workflow wait, also those that were due or had a place; their places go to others. A resume makes them due in
+/// batches, in order. A pause that is lifted while a run is stored is found by the sweep.
+pub async fn paused_workflows_make_runs_wait(store: &Subject) {
+    activate(store, WORKFLOW).await;
+    let set_paused = async |paused: bool| {
+        let change = Enablement {
+            from: vec![Lifecycle::Active],
+            status: None,
+            enabled: None,
+            version: None,
+            paused: Some(paused),
+        };
+        let changed = store.set_enablement(uid(WORKFLOW), change, at(150)).await.unwrap();
+        assert_eq!(changed.unwrap().0.paused_at, paused.then_some(at(150)));
+    };
+    let limited = places(vec![place("k", 1)]);
+    let holder = begun(store, limited.clone()).await;
+    let second = waits(store, limited.clone()).await;
+    let (due_before, _) = enqueue(store, new_run("due")).await;
+    set_paused(true).await;
+    // Runs that have not begun ask at their claim.
+    ended(store, holder, 1).await;
+    let mut claimed = due(store, 240).await;
+    claimed.sort_by_key(|run| run.id);
+    assert_eq!(
+        claimed.iter().map(|run| run.id).collect::<Vec<_>>(),
+        [second, due_before]
+    );
+    for run in &claimed {
+        let answer = store.admit(admit(run, Flow::default(), 240)).await.unwrap();
+        assert_eq!(answer, Admission::Waits);
+    }
+    let flow = store.load(second).await.unwrap().unwrap().flow.unwrap();
+    assert_eq!((flow.held, flow.is_paused()), (0, true));
+    let local_run = NewRun {
+        local_start: local(Flow::default()).local_start,
+        ..new_run("local")
+    };
+    let (third, answer) = enqueue(store, local_run).await;
+    assert_eq!(answer, Enqueued::Waiting);
+    let urgent = NewRun {
+        priority: Some(5),
+        ..new_run("urgent")
+    };
+    let (urgent, answer) = enqueue(store, urgent).await;
+    assert_eq!(answer, Enqueued::Waiting);
+    assert_eq!(store.ahead(third).await.unwrap(), Some(3));
+    assert_eq!(due_ids(store, i64::MAX).await, []);
+    store.sweep_flow(None, 100, at(250)).await.unwrap();
+    assert_eq!(
+        store.release_paused(uid(WORKFLOW), 10, at(250)).await.unwrap(),
+        0,
+        "it is paused"
+    );
+    assert_eq!(due_ids(store, i64::MAX).await, []);
+    set_paused(false).await;
+    assert_eq!(store.release_paused(uid(WORKFLOW), 1, at(300)).await.unwrap(), 1);
+    assert_eq!(due_ids(store, 300).await, [urgent]);
+    store.sweep_flow(None, 100, at(400)).await.unwrap();
+    let mut claimed = due(store, 400).await;
+    claimed.sort_by_key(|run| run.id);
+    assert_eq!(
+        claimed.iter().map(|run| run.id).collect::<Vec<_>>(),
+        [second, due_before, third]
+    );
+    for run in &claimed {
+        let answer = store.admit(admit(run, Flow::default(), 400)).await.unwrap();
+        assert_eq!(answer, Admission::Admitted, "the place is free");
+    }
+    waits(store, limited).await;
 }
 
 /// A refused start stores nothing.
@@ -342,6 +416,7 @@ pub async fn the_limit_of_the_active_version_counts(store: &Subject) {
             description: None,
             dialect: "d".to_owned(),
         }),
+        paused: None,
     };
     store.set_enablement(uid(WORKFLOW), back, at(4)).await.unwrap();
     assert_eq!(sweep().await, 0);

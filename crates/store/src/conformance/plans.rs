@@ -95,6 +95,7 @@ pub async fn plans_are_deleted_with_their_versions(store: &Arc<dyn Store>) {
         status: Some(Lifecycle::Archived),
         enabled: Some(false),
         version: None,
+        paused: None,
     };
     store.set_enablement(uid("w"), archive, at(3)).await.unwrap();
     store.delete_workflow(uid("w")).await.unwrap();

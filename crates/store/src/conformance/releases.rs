@@ -50,6 +50,7 @@ async fn archive(store: &Arc<dyn Store>, id: &str) {
         status: Some(Lifecycle::Archived),
         enabled: Some(false),
         version: None,
+        paused: None,
     };
     store.set_enablement(uid(id), change, at(3)).await.unwrap();
 }
@@ -235,6 +236,7 @@ pub async fn soft_deleted_workflows_are_kept_for_their_runs(store: &Arc<dyn Stor
         status: None,
         enabled: Some(true),
         version: None,
+        paused: None,
     };
     assert_eq!(store.set_enablement(hello, change, at(11)).await.unwrap(), None);
     assert_eq!(
@@ -447,6 +449,7 @@ pub async fn drafts_over_old_runs_are_deleted(store: &Arc<dyn Store>) {
         status: Some(Lifecycle::Archived),
         enabled: Some(false),
         version: None,
+        paused: None,
     };
     store.set_enablement(again.workflow.uid, change, at(3)).await.unwrap();
     assert_eq!(

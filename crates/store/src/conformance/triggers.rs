@@ -418,6 +418,7 @@ pub async fn triggers_follow_their_workflow(store: &Arc<dyn Store>) {
         status,
         enabled: None,
         version,
+        paused: None,
     };
     store
         .set_enablement(uid("w"), change(None, Some(shown)), at(20))

@@ -135,6 +135,7 @@ pub async fn publishing_the_same_is_no_new_version(store: &Arc<dyn Store>) {
         status: None,
         enabled: Some(false),
         version: None,
+        paused: None,
     };
     store.set_enablement(uid("w"), disable, at(3)).await.unwrap();
     assert_eq!(
@@ -208,6 +209,7 @@ pub async fn enablement_follows_its_rule(store: &Arc<dyn Store>) {
         status: Some(Lifecycle::Archived),
         enabled: Some(false),
         version: None,
+        paused: None,
     };
     assert_eq!(
         store.set_enablement(uid("w"), change.clone(), at(3)).await.unwrap(),
@@ -231,6 +233,7 @@ pub async fn enablement_follows_its_rule(store: &Arc<dyn Store>) {
         status: None,
         enabled: Some(true),
         version: None,
+        paused: None,
     };
     let (row, done) = store.set_enablement(uid("w"), enable, at(5)).await.unwrap().unwrap();
     assert_eq!((row.status, row.enabled, done), (Lifecycle::Archived, true, true));
@@ -250,6 +253,7 @@ pub async fn an_older_version_can_be_activated(store: &Arc<dyn Store>) {
         status: None,
         enabled: Some(false),
         version: None,
+        paused: None,
     };
     store.set_enablement(uid("w"), disable, at(4)).await.unwrap();
     let older = Enablement {
@@ -262,6 +266,7 @@ pub async fn an_older_version_can_be_activated(store: &Arc<dyn Store>) {
             description: Some("first".to_owned()),
             dialect: "other".to_owned(),
         }),
+        paused: None,
     };
     let (row, done) = store
         .set_enablement(uid("w"), older.clone(), at(5))
@@ -341,6 +346,7 @@ fn archive() -> Enablement {
         status: Some(Lifecycle::Archived),
         enabled: Some(false),
         version: None,
+        paused: None,
     }
 }
 

@@ -7,10 +7,11 @@
 //! | is new, with `debounce` | another run owns the key and has not begun | `Merge`: that run takes the payload |
 //! | is new, with `debounce` | otherwise | stored; due after the quiet time |
 //! | asks for its rate | the window of the key is full, or a later one is being filled | stored; due when its window begins |
+//! | asks for a place, and its workflow is paused | any | its places are freed; stored; it waits for the resume |
 //! | asks for a place | fewer held than the limit, and no run waits | it holds the place |
 //! | asks for a place | otherwise | stored; it waits |
 
-use super::{Flow, FlowStep, Place, RunFlow};
+use super::{Flow, FlowStep, Place, RunFlow, UNLIMITED};
 use fermata_core::{RunId, Status, Timestamp, plan::FlowControl};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -103,12 +104,14 @@ impl Granted {
 
 /// Asks for everything that the run still needs, and changes the rows accordingly. `stored` is `None` for a run that has not
 /// asked before; otherwise it comes with the time at which the row is due. `is_current`: the run follows the version that is active
-/// now, so its limits are in force. The rows change only if the answer is `Stored`.
+/// now, so its limits are in force. `paused` is the key to wait for, if the workflow is paused. The rows
+/// change only if the answer is `Stored`.
 pub(crate) fn ask(
     flow: &Flow,
     run: RunId,
     stored: Option<(&RunFlow, Option<Timestamp>)>,
     is_current: bool,
+    paused: Option<String>,
     now: Timestamp,
     rows: &mut KeyRows,
 ) -> Asked {
@@ -170,6 +173,15 @@ pub(crate) fn ask(
         (granted.step, granted.delayed_until) = (FlowStep::Rate, Some(begin));
         return Asked::Stored(granted);
     }
+    if paused.is_some() {
+        for place in flow.places.iter().take(granted.held as usize) {
+            if let Some(row) = rows.get_mut(&place.key.key) {
+                row.held = row.held.saturating_sub(1);
+            }
+        }
+        (granted.held, granted.waiting) = (0, paused);
+        return Asked::Stored(granted);
+    }
     for place in flow.places.iter().skip(granted.held as usize) {
         let is_free = is_free(place, is_current, rows);
         let row = limited(place, is_current, rows);
@@ -220,9 +232,6 @@ fn limited<'a>(place: &Place, is_current: bool, rows: &'a mut KeyRows) -> &'a mu
 fn sets_limit(place: &Place, is_current: bool, row: &KeyRow) -> bool {
     is_current || place.tenant || row.most == 0
 }
-
-/// The limit of keys of a workflow whose active version has no limit.
-pub(crate) const UNLIMITED: u32 = i32::MAX as u32;
 
 /// The limit that a stored plan gives to the keys of its workflow.
 pub(crate) fn limit_of(plan: &str) -> u32 {

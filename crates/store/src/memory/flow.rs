@@ -7,7 +7,8 @@ use super::{MemoryStore, State};
 use crate::{
     ChangeHint, Result,
     flow::{
-        Admission, Admit, Flow, FlowStep, FlowStore, KEPT_REQUESTS_MS, MAX_AHEAD, RunFlow, Swept, places_of,
+        Admission, Admit, Flow, FlowStep, FlowStore, KEPT_REQUESTS_MS, MAX_AHEAD, RELEASED_AT_ONCE, RunFlow, Swept,
+        paused_key, paused_workflow, places_of,
         rules::{self, Asked, Granted, KeyRow, KeyRows},
     },
     runs::{Enqueued, NewRun},
@@ -35,6 +36,10 @@ impl FlowStore for MemoryStore {
         })
     }
 
+    async fn release_paused(&self, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32> {
+        self.with(|state| state.release_waiting(workflow, limit, now))
+    }
+
     async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Swept> {
         self.with(|state| state.sweep_flow(after.unwrap_or_default(), limit, now))
     }
@@ -42,9 +47,14 @@ impl FlowStore for MemoryStore {
 
 impl State {
     /// What becomes of a new run with flow control: how it is stored, or the answer to its start.
-    pub(super) fn enter(&mut self, new: &NewRun, flow: &Flow) -> Result<(Granted, KeyRows), Enqueued> {
+    pub(super) fn enter(
+        &mut self,
+        new: &NewRun,
+        flow: &Flow,
+        paused: Option<String>,
+    ) -> Result<(Granted, KeyRows), Enqueued> {
         let mut rows = self.key_rows(flow);
-        match rules::ask(flow, new.id, None, !new.pinned, new.created_at, &mut rows) {
+        match rules::ask(flow, new.id, None, !new.pinned, paused, new.created_at, &mut rows) {
             Asked::Stored(granted) => Ok((granted, rows)),
             Asked::Full => Err(Enqueued::Full),
             Asked::Existing(owner) => Err(self.answered_with(new, owner)),
@@ -182,14 +192,15 @@ impl State {
             return Admission::Fenced;
         };
         let holds = entry.lease_owner == Some(request.runner) && entry.epoch == request.epoch;
-        if !holds || entry.status != Status::Pending || !entry.journal.is_empty() {
+        if !holds || entry.status != Status::Pending {
             return Admission::Fenced;
         }
         let stored = entry.flow.clone();
-        let flow = stored.as_ref().map_or(&request.flow, |stored| &stored.flow).clone();
+        let flow = request.in_force(stored.as_deref());
         let mut rows = self.key_rows(&flow);
+        let paused = self.is_paused(request.workflow).then(|| paused_key(request.workflow));
         let before = stored.as_deref().map(|stored| (stored, entry.wake_at));
-        match rules::ask(&flow, run, before, false, request.at, &mut rows) {
+        match rules::ask(&flow, run, before, false, paused, request.at, &mut rows) {
             Asked::Full => Admission::Full,
             Asked::Existing(into) => Admission::Merged { into },
             Asked::Merge { run: into, wake_at } => {
@@ -215,6 +226,32 @@ impl State {
                 }
             }
         }
+    }
+
+    fn is_paused(&self, workflow: Uuid) -> bool {
+        self.live(workflow).is_some_and(|entry| entry.row.paused_at.is_some())
+    }
+
+    /// Makes runs due that wait for the resume of a workflow that is not paused.
+    fn release_waiting(&mut self, workflow: Uuid, limit: u32, now: Timestamp) -> u32 {
+        if self.is_paused(workflow) {
+            return 0;
+        }
+        let waiting: Vec<RunId> = self.waiting_for(&paused_key(workflow)).take(limit as usize).collect();
+        for run in waiting.iter().copied() {
+            let Some(entry) = self.runs.get(&run) else { continue };
+            let (owner, wake_at) = (entry.lease_owner, entry.wake_at.map_or(now, |wake_at| wake_at.min(now)));
+            let flow = entry.flow.clone().map(|mut flow| {
+                flow.waiting = None;
+                flow
+            });
+            self.set_flow(run, flow);
+            self.place(run, owner, Some(wake_at));
+        }
+        if !waiting.is_empty() {
+            self.hints.push(ChangeHint::Due(now));
+        }
+        u32::try_from(waiting.len()).unwrap_or(u32::MAX)
     }
 
     fn wake_waiting(&mut self, workflow: Uuid, limit: u32, now: Timestamp) -> u32 {
@@ -251,6 +288,11 @@ impl State {
             let Some(name) = rest.next().map(|(key, ..)| key.clone()) else {
                 return Swept { next: None, handed };
             };
+            if let Some(workflow) = paused_workflow(&name) {
+                handed += self.release_waiting(workflow, RELEASED_AT_ONCE, now);
+                after = name;
+                continue;
+            }
             let row = self.key_row(&name).unwrap_or(KeyRow {
                 most: 1,
                 has_waiters: true,

@@ -145,9 +145,11 @@ impl State {
             return answer;
         }
         let attempts = source.map(|source| source.kept_by(&new)).unwrap_or_default();
-        let limited = match new.flow.take() {
+        let paused = workflow.and_then(|workflow| workflow.pause_key(new.workflow_uid));
+        let limits = new.flow.take().or_else(|| paused.as_ref().map(|_| Box::default()));
+        let limited = match limits {
             None => None,
-            Some(flow) => match self.enter(&new, &flow) {
+            Some(flow) => match self.enter(&new, &flow, paused) {
                 Ok((granted, rows)) => Some((flow, granted, rows)),
                 Err(answer) => return answer,
             },
@@ -208,6 +210,7 @@ impl State {
             enabled: row.enabled,
             current: row.current_version,
             latest: row.latest_version,
+            paused: row.paused_at.is_some(),
         })
     }
 

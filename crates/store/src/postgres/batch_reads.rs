@@ -23,6 +23,8 @@ use uuid::Uuid;
 #[derive(Default)]
 pub(super) struct BatchReads<'a> {
     new: Vec<&'a NewRun>,
+    /// The workflows of runs that ask for what they need.
+    admitting: Vec<Uuid>,
     runs: Vec<Uuid>,
     journals: Vec<Uuid>,
     links: Vec<&'a Link>,
@@ -79,7 +81,7 @@ impl<'a> BatchReads<'a> {
                         }
                     }
                 }
-                Work::Admit(admit) => reads.journals.push(admit.run.0),
+                Work::Admit(admit) => reads.admitting.push(admit.workflow),
                 Work::Deliver { run, message, .. } => {
                     reads.ends.extend((message == CHILDREN_ENDED).then_some(run.0));
                 }
@@ -93,7 +95,7 @@ impl<'a> BatchReads<'a> {
     /// The statements to send, in the order in which locks are taken.
     pub(super) fn queries(&self, sql: &'a Statements) -> Vec<(Query<'a>, ReadKind)> {
         let mut queries = Vec::new();
-        if !self.new.is_empty() {
+        if !self.new.is_empty() || !self.admitting.is_empty() {
             let query = Query::new(&sql.lock_workflows).bind(self.workflows(|_| true));
             queries.push((query, ReadKind::Workflows));
         }
@@ -163,9 +165,10 @@ impl<'a> BatchReads<'a> {
         ]
     }
 
-    /// The distinct workflows of new runs.
+    /// The distinct workflows of new runs and of runs that ask for what they need.
     fn workflows(&self, wanted: impl Fn(&Uuid) -> bool) -> Vec<Uuid> {
         let workflows = self.new.iter().map(|run| run.workflow_uid);
+        let workflows = workflows.chain(self.admitting.iter().copied());
         let workflows: BTreeSet<Uuid> = workflows.filter(wanted).collect();
         workflows.into_iter().collect()
     }
@@ -202,6 +205,7 @@ impl Facts {
                         enabled: plain(row, 2)?,
                         current: maybe(row, 3)?,
                         latest: maybe(row, 4)?,
+                        paused: plain::<Option<i64>>(row, 6)?.is_some(),
                     };
                     let deleted_at: Option<i64> = plain(row, 5)?;
                     let workflow = deleted_at.is_none().then_some(workflow);

@@ -13,7 +13,10 @@ use super::{
     work::{LeaseCheck, MemberResult, Outcome, Work},
 };
 use crate::{
-    flow::rules::{Granted, KeyRows, stays_asleep},
+    flow::{
+        Flow,
+        rules::{Granted, KeyRows, stays_asleep},
+    },
     rules::{self, ConflictFacts, LeaseChange},
     runs::{
         Answer, CHILDREN_ENDED, CachedState, CommitAnswer, Delivery, Enqueued, Link, NewRun, RunCommit, WaitChange,
@@ -99,9 +102,12 @@ impl<'a> Deciding<'a, '_> {
         if let Some(answer) = rules::refused_start(run, workflow, self.facts.requests.get(&request), parent, source) {
             return answer;
         }
-        let limited = match &run.flow {
+        let paused = workflow.and_then(|workflow| workflow.pause_key(run.workflow_uid));
+        let unlimited = Flow::default();
+        let limits = run.flow.as_deref().or(paused.as_ref().map(|_| &unlimited));
+        let limited = match limits {
             None => None,
-            Some(flow) => match self.enter(run, flow) {
+            Some(flow) => match self.enter(run, flow, paused) {
                 Ok(limited) => Some(limited),
                 Err(None) => return Enqueued::Full,
                 Err(Some(run)) => {

@@ -428,6 +428,7 @@ async fn create_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<()
 async fn update_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<(), PgError> {
     let status = workflow.status.as_str();
     let (current, latest) = (workflow.current_version.map(small), workflow.latest_version.map(small));
+    let paused_at = workflow.paused_at.map(|at| at.0);
     let (name, description) = (text(&workflow.display_name), workflow.description.as_deref().map(text));
     let row: Params<'_> = &[
         &workflow.uid,
@@ -439,6 +440,7 @@ async fn update_workflow(tx: &Transaction<'_>, workflow: &Workflow) -> Result<()
         &status,
         &workflow.enabled,
         &workflow.updated_at.0,
+        &paused_at,
     ];
     execute(tx, statements::UPDATE_WORKFLOW, row).await?;
     Ok(())
@@ -471,6 +473,7 @@ fn workflow_row(row: &Row) -> Result<Workflow, PgError> {
         updated_at: get(row, 10)?,
         deleted_at: maybe(row, 11)?,
         tenant: plain(row, 12)?,
+        paused_at: maybe(row, 13)?,
     })
 }
 

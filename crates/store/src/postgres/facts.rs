@@ -61,6 +61,9 @@ impl Facts {
                 self.locked_workflows.contains(&run.workflow_uid)
                     || parent.is_some_and(|parent| self.locked_runs.contains(&parent))
             }
+            Work::Admit(admit) => {
+                self.locked_workflows.contains(&admit.workflow) || self.locked_runs.contains(&admit.run)
+            }
             _ => self.locked_runs.contains(&work.run()),
         }
     }

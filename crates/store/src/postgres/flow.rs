@@ -17,8 +17,8 @@ use super::{
 use crate::{
     Result,
     flow::{
-        Admission, Admit, FIRST_WAITING, FlowStore, KEPT_REQUESTS_MS, MAX_AHEAD, SET_LIMIT, Swept, UNFREED, awaited_by,
-        places_of, rules,
+        Admission, Admit, FIRST_WAITING, FlowStore, KEPT_REQUESTS_MS, MAX_AHEAD, RELEASED_AT_ONCE, SET_LIMIT, Swept,
+        UNFREED, awaited_by, paused_key, paused_workflow, places_of, rules,
     },
     statements::dollars,
 };
@@ -52,6 +52,13 @@ pub(super) fn unfreed() -> String {
     let unfreed = dollars(UNFREED).replace("SELECT id", "SELECT id, flow_json, flow_step, flow_held, waiting_key");
     format!("{unfreed} FOR NO KEY UPDATE SKIP LOCKED")
 }
+
+/// Makes runs due that wait for the resume of a workflow that is not paused.
+pub(super) const RELEASE_PAUSED: &str = "UPDATE workflow_executions SET waiting_key = NULL,
+    wake_at = LEAST(COALESCE(wake_at, $3), $3)
+    WHERE ctid = ANY(ARRAY(SELECT ctid FROM workflow_executions WHERE waiting_key = $1
+      ORDER BY waiting_key, COALESCE(priority, 0) DESC, id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
+    AND NOT EXISTS (SELECT 1 FROM workflows WHERE uid = $4 AND paused_at IS NOT NULL AND deleted_at IS NULL)";
 
 pub(super) const CLEAR: &str = "UPDATE workflow_executions SET flow_json = NULL, flow_step = NULL, flow_held = NULL,
     waiting_key = NULL WHERE id = ANY($1)";
@@ -88,6 +95,19 @@ impl FlowStore for PostgresStore {
 
     async fn ahead(&self, run: RunId) -> Result<Option<u32>> {
         patiently!(self.sessions, |session| ahead(&session, run))
+    }
+
+    async fn release_paused(&self, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32> {
+        let released = patiently!(self.sessions, |session| release_paused(
+            &mut session,
+            workflow,
+            limit,
+            now
+        ))?;
+        if released > 0 {
+            self.publish_due(now);
+        }
+        Ok(released)
     }
 
     async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Swept> {
@@ -151,6 +171,22 @@ async fn ahead(client: &impl GenericClient, run: RunId) -> Result<Option<u32>, P
     Ok(Some(ahead))
 }
 
+async fn release_paused(session: &mut Object, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32, PgError> {
+    let tx = session.transaction().await?;
+    let released = release(&tx, workflow, limit, now).await?;
+    commit(tx).await?;
+    Ok(released)
+}
+
+async fn release(tx: &Transaction<'_>, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32, PgError> {
+    let release = tx.prepare_cached(RELEASE_PAUSED).await?;
+    let key = paused_key(workflow);
+    let released = tx
+        .execute(&release, &[&key, &i64::from(limit), &now.0, &workflow])
+        .await?;
+    Ok(u32::try_from(released).unwrap_or(u32::MAX))
+}
+
 async fn sweep(session: &mut Object, after: &str, limit: u32, now: Timestamp) -> Result<Swept, PgError> {
     let (many, tx) = (i64::from(limit), session.transaction().await?);
     let next = tx.prepare_cached(NEXT_WAITING).await?;
@@ -158,6 +194,14 @@ async fn sweep(session: &mut Object, after: &str, limit: u32, now: Timestamp) ->
     let waiting: Vec<String> = waiting.iter().map(|row| plain(row, 0)).collect::<Result<_, _>>()?;
     let next = waiting.last().filter(|_| waiting.len() == limit as usize).cloned();
     let mut freed: BTreeMap<String, i32> = BTreeMap::new();
+    let mut released = 0;
+    for workflow in waiting.iter().filter_map(|key| paused_workflow(key)) {
+        released += release(&tx, workflow, RELEASED_AT_ONCE, now).await?;
+    }
+    let waiting: Vec<String> = waiting
+        .into_iter()
+        .filter(|key| paused_workflow(key).is_none())
+        .collect();
     if !waiting.is_empty() {
         let spare = tx.prepare_cached(SPARE).await?;
         for row in tx.query(&spare, &[&waiting]).await? {
@@ -165,9 +209,9 @@ async fn sweep(session: &mut Object, after: &str, limit: u32, now: Timestamp) ->
         }
     }
     let ended = ended(&tx, many, &mut freed).await?;
-    let mut handed = 0;
+    let mut handed = released;
     if !freed.is_empty() {
-        handed = hand_over(&tx, &ended, freed, now).await?;
+        handed += hand_over(&tx, &ended, freed, now).await?;
     }
     let rates = tx.prepare_cached(FORGET_RATES).await?;
     tx.execute(&rates, &[&now.0, &many]).await?;

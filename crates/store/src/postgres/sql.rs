@@ -42,7 +42,7 @@ statements! {
     /// The lock blocks the deletion of these workflows until the batch is committed; the deletion then sees its runs. The
     /// lock is a write, so the commit waits for the standby even if the batch only finds that its runs already exist.
     /// `deleted_at` is not part of the condition: the planner could scan the index of names for that.
-    lock_workflows: "SELECT uid, status, is_enabled, current_version, latest_version, deleted_at FROM workflows
+    lock_workflows: "SELECT uid, status, is_enabled, current_version, latest_version, deleted_at, paused_at FROM workflows
         WHERE uid = ANY($1) FOR KEY SHARE SKIP LOCKED";
 
     existing_workflows: "SELECT uid FROM workflows WHERE uid = ANY($1)";

@@ -47,6 +47,7 @@ fn workflow(status: Lifecycle, enabled: bool) -> WorkflowFacts {
         enabled,
         current: Some(2),
         latest: Some(3),
+        paused: false,
     }
 }
 
@@ -88,6 +89,7 @@ fn a_run_starts_if_its_workflow_accepts_it() {
     let unpublished = WorkflowFacts {
         current: None,
         latest: None,
+        paused: false,
         ..workflow(Active, true)
     };
     for pinned in [true, false] {

@@ -364,6 +364,7 @@ fn update_workflow(tx: &Tx<'_>, workflow: &Workflow) -> rusqlite::Result<()> {
         workflow.status.as_str(),
         workflow.enabled,
         workflow.updated_at.0,
+        workflow.paused_at.map(|at| at.0),
     ])?;
     Ok(())
 }
@@ -413,6 +414,7 @@ fn workflow_row(row: &Row<'_>) -> rusqlite::Result<Workflow> {
         updated_at: get(row, 10)?,
         deleted_at: maybe(row, 11)?,
         tenant: row.get(12)?,
+        paused_at: maybe(row, 13)?,
     })
 }
 

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     ChangeHint,
     children::Parent,
+    flow::Flow,
     rules::{self, ExistingRun, ParentFacts, WorkflowFacts},
     runs::{Enqueued, NewRun},
 };
@@ -20,7 +21,8 @@ use uuid::Uuid;
 const BY_REQUEST: &str = "SELECT id, workflow_id, status, workflow_uid FROM workflow_executions
     WHERE tenant_id = ?1 AND workflow_request_id = ?2";
 
-const WORKFLOW: &str = "SELECT status, is_enabled, current_version, latest_version FROM workflows
+const WORKFLOW: &str =
+    "SELECT status, is_enabled, current_version, latest_version, paused_at IS NOT NULL FROM workflows
     WHERE uid = ?1 AND deleted_at IS NULL";
 
 const INSERT_RUN: &str = "INSERT INTO workflow_executions
@@ -69,9 +71,12 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
     ) {
         return Ok(answer);
     }
-    let limited = match &run.flow {
+    let paused = workflow.and_then(|workflow| workflow.pause_key(run.workflow_uid));
+    let unlimited = Flow::default();
+    let limits = run.flow.as_deref().or(paused.as_ref().map(|_| &unlimited));
+    let limited = match limits {
         None => None,
-        Some(limits) => match flow::enter(tx, run, limits)? {
+        Some(limits) => match flow::enter(tx, run, limits, paused)? {
             flow::Entry::Stored(granted, rows) => Some((granted, rows)),
             flow::Entry::Existing { run, status } => return Ok(Enqueued::Existing { run, status }),
             flow::Entry::Full => return Ok(Enqueued::Full),
@@ -130,7 +135,7 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, run: &NewRun, first: Option<&str>) -> rus
         triggers::started(tx, delivery)?;
     }
     if let Some((granted, rows)) = limited {
-        let flow = run.flow.as_ref().map(|flow| flow.text());
+        let flow = limits.map(Flow::text);
         let wake_at = granted.wake_at(run.created_at).map(|at| at.0);
         let columns = params![
             key(&run.id),
@@ -195,6 +200,7 @@ fn workflow(tx: &mut Tx<'_>, run: &NewRun) -> rusqlite::Result<Option<WorkflowFa
             enabled: row.get(1)?,
             current: row.get(2)?,
             latest: row.get(3)?,
+            paused: row.get(4)?,
         })
     })
 }

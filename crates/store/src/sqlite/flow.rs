@@ -11,7 +11,8 @@ use crate::{
     ChangeHint, Result,
     flow::{
         Admission, Admit, FIRST_WAITING, FORGET_RATES, FORGET_REQUESTS, Flow, FlowStore, KEPT_REQUESTS_MS, MAX_AHEAD,
-        MERGED, NEXT_WAITING, RunFlow, SET_LIMIT, Swept, UNFREED, awaited_by, places_of,
+        MERGED, NEXT_WAITING, RELEASED_AT_ONCE, RunFlow, SET_LIMIT, Swept, UNFREED, awaited_by, paused_key,
+        paused_workflow, places_of,
         rules::{self, Asked, Granted, KeyRow, KeyRows},
     },
     rules::ExistingRun,
@@ -56,8 +57,7 @@ const CLEAR: &str =
 const OF_RUN: &str = "SELECT flow_json, flow_step, flow_held, waiting_key FROM workflow_executions WHERE id = ?1";
 
 const ASKING: &str = "SELECT flow_json, flow_step, flow_held, waiting_key, status, lease_owner, lease_epoch,
-    wake_at, trigger_payload_json, spec_json, (SELECT MAX(seq) FROM execution_events WHERE workflow_execution_id = ?1),
-    request_json FROM workflow_executions WHERE id = ?1";
+    wake_at, trigger_payload_json, spec_json, request_json FROM workflow_executions WHERE id = ?1";
 
 const MERGE: &str =
     "UPDATE workflow_executions SET trigger_payload_json = ?2, spec_json = ?3, wake_at = ?4, request_json = ?5
@@ -72,6 +72,12 @@ pub(super) const WAKE_WAITING: &str = "UPDATE workflow_executions SET wake_at = 
     WHERE waiting_key > ?1 AND waiting_key < ?2 AND workflow_uid = ?3 AND wake_at IS NULL LIMIT ?5)";
 
 const STATUS: &str = "SELECT status FROM workflow_executions WHERE id = ?1";
+
+const IS_PAUSED: &str = "SELECT 1 FROM workflows WHERE uid = ?1 AND paused_at IS NOT NULL AND deleted_at IS NULL";
+
+pub(super) const RELEASE_PAUSED: &str = "UPDATE workflow_executions SET waiting_key = NULL,
+    wake_at = MIN(COALESCE(wake_at, ?3), ?3) WHERE id IN (SELECT id FROM workflow_executions WHERE waiting_key = ?1
+    ORDER BY COALESCE(priority, 0) DESC, id LIMIT ?2)";
 
 const WAITS_FOR: &str = "SELECT waiting_key FROM workflow_executions WHERE id = ?1";
 
@@ -89,6 +95,10 @@ impl FlowStore for SqliteStore {
 
     async fn ahead(&self, run: RunId) -> Result<Option<u32>> {
         self.readers.read(move |connection| ahead(connection, run)).await
+    }
+
+    async fn release_paused(&self, workflow: Uuid, limit: u32, now: Timestamp) -> Result<u32> {
+        self.writer.write(move |tx| release(tx, workflow, limit, now)).await
     }
 
     async fn sweep_flow(&self, after: Option<String>, limit: u32, now: Timestamp) -> Result<Swept> {
@@ -109,9 +119,9 @@ pub(super) enum Entry {
 }
 
 /// Asks for a new run with flow control.
-pub(super) fn enter(tx: &mut Tx<'_>, run: &NewRun, flow: &Flow) -> rusqlite::Result<Entry> {
+pub(super) fn enter(tx: &mut Tx<'_>, run: &NewRun, flow: &Flow, paused: Option<String>) -> rusqlite::Result<Entry> {
     let mut rows = rows(tx, flow)?;
-    match rules::ask(flow, run.id, None, !run.pinned, run.created_at, &mut rows) {
+    match rules::ask(flow, run.id, None, !run.pinned, paused, run.created_at, &mut rows) {
         Asked::Stored(granted) => Ok(Entry::Stored(granted, rows)),
         Asked::Full => Ok(Entry::Full),
         Asked::Existing(owner) => existing(tx, run, owner),
@@ -261,7 +271,6 @@ struct Asking {
     trigger: String,
     spec: Option<String>,
     request: Option<String>,
-    has_journal: bool,
 }
 
 /// The flow control of a run, if it has one.
@@ -278,8 +287,7 @@ fn asking(tx: &mut Tx<'_>, run: RunId) -> rusqlite::Result<Option<(Option<Box<Ru
             wake_at: maybe(row, 7)?,
             trigger: row.get(8)?,
             spec: row.get(9)?,
-            has_journal: row.get::<_, Option<u32>>(10)?.is_some(),
-            request: row.get(11)?,
+            request: row.get(10)?,
         };
         Ok((flow(row, 0)?, asking))
     })
@@ -291,13 +299,14 @@ fn admit(tx: &mut Tx<'_>, request: &Admit) -> rusqlite::Result<Admission> {
         return Ok(Admission::Fenced);
     };
     let holds = asking.owner == Some(request.runner) && asking.epoch == request.epoch;
-    if !holds || asking.status != Status::Pending || asking.has_journal {
+    if !holds || asking.status != Status::Pending {
         return Ok(Admission::Fenced);
     }
-    let flow = stored.as_ref().map_or(&request.flow, |stored| &stored.flow);
+    let flow = &request.in_force(stored.as_deref());
+    let paused = is_paused(tx, request.workflow)?.then(|| paused_key(request.workflow));
     let mut rows = rows(tx, flow)?;
     let before = stored.as_deref().map(|stored| (stored, asking.wake_at));
-    match rules::ask(flow, run, before, false, request.at, &mut rows) {
+    match rules::ask(flow, run, before, false, paused, request.at, &mut rows) {
         Asked::Full => Ok(Admission::Full),
         Asked::Existing(into) => Ok(Admission::Merged { into }),
         Asked::Merge { run: into, wake_at } => {
@@ -327,6 +336,23 @@ fn admit(tx: &mut Tx<'_>, request: &Admit) -> rusqlite::Result<Admission> {
             Ok(if begins { Admission::Admitted } else { Admission::Waits })
         }
     }
+}
+
+fn is_paused(tx: &mut Tx<'_>, workflow: Uuid) -> rusqlite::Result<bool> {
+    let paused = tx.query_row(IS_PAUSED, [uid_key(&workflow)], |_| Ok(()))?;
+    Ok(paused.is_some())
+}
+
+/// Makes runs due that wait for the resume of a workflow that is not paused.
+fn release(tx: &mut Tx<'_>, workflow: Uuid, limit: u32, now: Timestamp) -> rusqlite::Result<u32> {
+    if is_paused(tx, workflow)? {
+        return Ok(0);
+    }
+    let released = tx.execute(RELEASE_PAUSED, params![paused_key(workflow), limit, now.0])?;
+    if released > 0 {
+        tx.hints.push(ChangeHint::Due(now));
+    }
+    Ok(u32::try_from(released).unwrap_or(u32::MAX))
 }
 
 fn wake_waiting(tx: &mut Tx<'_>, workflow: Uuid, limit: u32, now: Timestamp) -> rusqlite::Result<u32> {
@@ -384,6 +410,11 @@ fn sweep(tx: &mut Tx<'_>, after: &str, limit: u32, now: Timestamp) -> rusqlite::
         let Some(name) = next else {
             return Ok(Swept { next: None, handed });
         };
+        if let Some(workflow) = paused_workflow(&name) {
+            handed += release(tx, workflow, RELEASED_AT_ONCE, now)?;
+            after = name;
+            continue;
+        }
         let row = key_row(tx, &name)?.unwrap_or(KeyRow {
             most: 1,
             has_waiters: true,

@@ -199,6 +199,7 @@ mod tests {
             created_at: Timestamp(1),
             updated_at: Timestamp(1),
             deleted_at: None,
+            paused_at: None,
         }
     }
 

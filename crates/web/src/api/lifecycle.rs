@@ -1,11 +1,13 @@
-//! The lifecycle of published workflows: archive, reactivate, enable, disable, delete. The lifecycle module of
+//! The lifecycle of published workflows: archive, reactivate, enable, disable, pause, resume, delete. The lifecycle module of
 //! `fermata_runtime` has the table of allowed transitions; any other gets 409 with the transitions that are possible. `{id}`
 //! is the id, or the uid with or without `wf_`.
 
+use super::operate::CommandBody;
 use crate::{
     door::As,
     error::ApiError,
-    extract::{Name, VersionOf},
+    extract::{Name, OptionalJson, VersionOf},
+    time::Iso,
 };
 use axum::{Json, http::StatusCode};
 use fermata_store::definitions::Workflow;
@@ -22,6 +24,9 @@ pub(crate) struct StateView {
     is_enabled: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     current_version: Option<u32>,
+    /// When it was paused, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused_at: Option<Iso>,
 }
 
 type Answer = Result<Json<StateView>, ApiError>;
@@ -31,6 +36,7 @@ fn state(workflow: Workflow, with_enabled: bool) -> Answer {
         status: workflow.status.as_str(),
         is_enabled: with_enabled.then_some(workflow.enabled),
         current_version: None,
+        paused_at: workflow.paused_at.map(Iso),
         workflow_id: workflow.id,
     }))
 }
@@ -53,6 +59,26 @@ pub(crate) async fn enable(As(session): As, Name(reference): Name) -> Answer {
 /// `POST /api/v1/workflows/{id}/disable`
 pub(crate) async fn disable(As(session): As, Name(reference): Name) -> Answer {
     state(session.workflows().set_enabled(&reference, false).await?, true)
+}
+
+/// `POST /api/v1/workflows/{id}/pause`
+pub(crate) async fn pause(
+    As(session): As,
+    Name(reference): Name,
+    OptionalJson(body, _share): OptionalJson<CommandBody>,
+) -> Answer {
+    let reason = body.checked()?;
+    state(session.workflows().set_paused(&reference, true, reason).await?, true)
+}
+
+/// `POST /api/v1/workflows/{id}/resume`
+pub(crate) async fn resume(
+    As(session): As,
+    Name(reference): Name,
+    OptionalJson(body, _share): OptionalJson<CommandBody>,
+) -> Answer {
+    let reason = body.checked()?;
+    state(session.workflows().set_paused(&reference, false, reason).await?, true)
 }
 
 /// `POST /api/v1/workflows/{id}/versions/{version}/activate`

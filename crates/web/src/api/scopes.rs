@@ -74,6 +74,8 @@ const TABLE: &[(Method, &str, Option<Scope>)] = &[
     (Method::POST, "/api/v1/workflows/{id}/reactivate", MANAGE),
     (Method::POST, "/api/v1/workflows/{id}/enable", MANAGE),
     (Method::POST, "/api/v1/workflows/{id}/disable", MANAGE),
+    (Method::POST, "/api/v1/workflows/{id}/pause", MANAGE),
+    (Method::POST, "/api/v1/workflows/{id}/resume", MANAGE),
     (Method::POST, "/api/v1/workflows/{id}/execute", EXECUTE),
     (Method::POST, "/api/v1/workflows/{id}/trigger", EXECUTE),
     (Method::GET, "/api/v1/workflows/{id}/runs", READ),

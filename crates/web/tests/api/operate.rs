@@ -220,3 +220,35 @@ async fn only_requests_that_were_posted_are_sent_again() {
         .await
         .error(404, "NODE_NOT_FOUND");
 }
+
+#[tokio::test]
+async fn executions_of_a_paused_workflow_wait() {
+    let server = Server::start().await;
+    server.publish(&echo("hello")).await;
+    let paused = server
+        .post("/api/v1/workflows/hello/pause", json!({ "reason": "look" }))
+        .await
+        .expect(200);
+    assert_time(&paused["pausedAt"]);
+    let shown = server.get("/api/v1/workflows/hello").await.expect(200);
+    assert_eq!(shown["pausedAt"], paused["pausedAt"]);
+    let id = server.execute("hello", json!({})).await;
+    let run = server.get(&format!("/api/v1/executions/{id}")).await.expect(200);
+    assert_eq!(run["status"], "Pending");
+    assert_eq!(
+        run["waitingFor"],
+        json!({ "kind": "paused", "scope": "workflow", "ahead": 0 })
+    );
+    let resumed = server.post_nothing("/api/v1/workflows/hello/resume").await.expect(200);
+    assert!(resumed.get("pausedAt").is_none(), "{resumed}");
+    server.until(&id, |run| run["status"] == "Succeeded").await;
+    let missing = server.post_nothing("/api/v1/workflows/none/pause").await;
+    missing.error(404, "WORKFLOW_NOT_FOUND");
+    server.post_nothing("/api/v1/workflows/hello/archive").await.expect(200);
+    let refused = server.post_nothing("/api/v1/workflows/hello/pause").await;
+    refused.error(409, "ILLEGAL_LIFECYCLE_TRANSITION");
+    let audit = server.get("/api/v1/audit").await.expect(200);
+    let rows = audit["items"].as_array().unwrap();
+    let wanted = |row: &Value| row["action"] == "workflow.pause" && row["detail"] == "look";
+    assert!(rows.iter().any(wanted), "{audit}");
+}

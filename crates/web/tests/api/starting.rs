@@ -211,6 +211,7 @@ async fn inactive_workflows_are_not_started() {
         status: None,
         enabled: Some(false),
         version: None,
+        paused: None,
     };
     let hello = server.store.workflow("", "hello").await.unwrap().unwrap().uid;
     server.store.set_enablement(hello, disable, Timestamp(0)).await.unwrap();

@@ -285,6 +285,20 @@ const ROWS: &[(&str, &str, &str, &str, Expected)] = &[
     ),
     (
         "POST",
+        "/api/v1/workflows/{id}/pause",
+        "/api/v1/workflows/<workflow>/pause",
+        "",
+        Missing,
+    ),
+    (
+        "POST",
+        "/api/v1/workflows/{id}/resume",
+        "/api/v1/workflows/<workflow>/resume",
+        "",
+        Missing,
+    ),
+    (
+        "POST",
         "/api/v1/workflows/{id}/execute",
         "/api/v1/workflows/<workflow>/execute",
         "{}",

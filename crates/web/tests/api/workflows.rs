@@ -171,6 +171,7 @@ async fn active_and_archived_workflows_cannot_be_saved() {
         status: Some(Lifecycle::Archived),
         enabled: Some(false),
         version: None,
+        paused: None,
     };
     let fixed = server.store.workflow("", "fixed").await.unwrap().unwrap().uid;
     server.store.set_enablement(fixed, archive, Timestamp(0)).await.unwrap();

@@ -101,6 +101,7 @@ pub(super) fn waiting_for(run: &Value) -> String {
         None => String::new(),
     };
     match kind {
+        "paused" => format!("the resume of its workflow{ahead}"),
         "concurrency" => format!("a place{key}{limit}{ahead}"),
         "rate" => format!("its rate{key}{limit}{until}"),
         _ => format!("a quiet time{key}{until}"),

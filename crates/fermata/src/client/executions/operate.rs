@@ -1,6 +1,6 @@
 //! Commands on runs and workflows: pause and resume, skip a node, send a request again.
 
-use super::super::{Client, print_json, text};
+use super::super::{Client, print_json};
 use crate::cli::{self, Format};
 use anyhow::Context;
 use serde_json::{Map, Value, json};
@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 pub async fn pause(
     client: &Client,
     path: &[&str],
+    id: &str,
     reason: Option<String>,
     done: &str,
     format: Format,
@@ -17,7 +18,7 @@ pub async fn pause(
     let answer = client.post(path, body.as_ref()).await?;
     match format {
         Format::Json => print_json(&answer),
-        Format::Table => cli::print(format_args!("{} {done}\n", text(&answer, "id"))),
+        Format::Table => cli::print(format_args!("{id} {done}\n")),
     }
     Ok(())
 }

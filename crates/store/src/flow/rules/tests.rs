@@ -35,7 +35,7 @@ fn windows_are_filled_one_after_another() {
         (2500, None),
     ];
     for (now, expected) in begins {
-        let Asked::Stored(granted) = ask(&flow, run(1), None, true, Timestamp(now), &mut rows) else {
+        let Asked::Stored(granted) = ask(&flow, run(1), None, true, None, Timestamp(now), &mut rows) else {
             panic!("{now}");
         };
         assert_eq!(granted.delayed_until, expected.map(Timestamp), "{now}");
@@ -60,7 +60,7 @@ fn max_bounds_the_quiet_time() {
             ..Flow::default()
         };
         let mut rows = KeyRows::new();
-        let Asked::Stored(granted) = ask(&flow, run(1), None, true, Timestamp(0), &mut rows) else {
+        let Asked::Stored(granted) = ask(&flow, run(1), None, true, None, Timestamp(0), &mut rows) else {
             panic!("{max_ms:?}");
         };
         assert_eq!(granted.delayed_until, Some(Timestamp(first)));
@@ -68,7 +68,10 @@ fn max_bounds_the_quiet_time() {
             run: run(1),
             wake_at: Timestamp(then),
         };
-        assert_eq!(ask(&flow, run(2), None, true, Timestamp(5_000), &mut rows), merged);
+        assert_eq!(
+            ask(&flow, run(2), None, true, None, Timestamp(5_000), &mut rows),
+            merged
+        );
     }
 }
 
@@ -93,7 +96,7 @@ fn no_run_passes_those_that_wait() {
         ..KeyRow::default()
     };
     let mut rows = KeyRows::from([("k".to_owned(), row)]);
-    let Asked::Stored(granted) = ask(&flow, run(1), None, true, Timestamp(0), &mut rows) else {
+    let Asked::Stored(granted) = ask(&flow, run(1), None, true, None, Timestamp(0), &mut rows) else {
         panic!();
     };
     assert_eq!(granted.waiting.as_deref(), Some("k"));

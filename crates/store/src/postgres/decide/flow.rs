@@ -27,6 +27,7 @@ impl<'a> Deciding<'a, '_> {
         run: RunId,
         stored: Option<(&RunFlow, Option<Timestamp>)>,
         is_current: bool,
+        paused: Option<String>,
         at: Timestamp,
     ) -> Asked {
         let mut rows: KeyRows = KeyRows::new();
@@ -34,7 +35,7 @@ impl<'a> Deciding<'a, '_> {
             let row = self.keys.get(name).or_else(|| self.facts.keys.get(name)).cloned();
             rows.insert(name.to_owned(), row.unwrap_or_default());
         }
-        let asked = rules::ask(flow, run, stored, is_current, at, &mut rows);
+        let asked = rules::ask(flow, run, stored, is_current, paused, at, &mut rows);
         let Asked::Stored(granted) = &asked else {
             return asked;
         };
@@ -43,6 +44,11 @@ impl<'a> Deciding<'a, '_> {
             let Some(row) = rows.get(&place.key.key) else { continue };
             let is_new = (held_before..granted.held).contains(&(at as u32));
             let (most, version) = (small(row.most), small(row.version));
+            // A run whose workflow is paused frees its places.
+            if (granted.held..held_before).contains(&(at as u32)) {
+                *self.writes.freed_places.entry(place.key.key.clone()).or_default() += 1;
+                continue;
+            }
             let taker = is_new.then_some(run.0);
             self.writes
                 .taken_places
@@ -74,8 +80,13 @@ impl<'a> Deciding<'a, '_> {
     }
 
     /// A new run with flow control: its columns, or `Err` with the run that answers it (`None`: it is refused).
-    pub(super) fn enter(&mut self, run: &'a NewRun, flow: &Flow) -> Result<(Granted, FlowColumns), Option<RunId>> {
-        match self.ask(flow, run.id, None, !run.pinned, run.created_at) {
+    pub(super) fn enter(
+        &mut self,
+        run: &'a NewRun,
+        flow: &Flow,
+        paused: Option<String>,
+    ) -> Result<(Granted, FlowColumns), Option<RunId>> {
+        match self.ask(flow, run.id, None, !run.pinned, paused, run.created_at) {
             Asked::Stored(granted) => {
                 let columns = FlowColumns::of(&granted.clone().of(flow.clone()));
                 Ok((granted, columns))
@@ -106,17 +117,18 @@ impl<'a> Deciding<'a, '_> {
 
     pub(super) fn admit(&mut self, request: &'a Admit) -> Admission {
         let run = request.run;
-        let has_journal = self.facts.last_seqs.contains_key(&run);
         let row = self.facts.runs.get(&run).filter(|row| {
             let facts = &row.facts;
-            is_held_by(facts, request.runner, request.epoch) && facts.status == Status::Pending && !has_journal
+            is_held_by(facts, request.runner, request.epoch) && facts.status == Status::Pending
         });
         let Some(row) = row else {
             return Admission::Fenced;
         };
-        let flow = row.flow.as_ref().map_or(&request.flow, |stored| &stored.flow);
+        let flow = &request.in_force(row.flow.as_deref());
         let before = row.flow.as_deref().map(|stored| (stored, row.wake_at.map(Timestamp)));
-        match self.ask(flow, run, before, false, request.at) {
+        let workflow = self.facts.workflows.get(&request.workflow).and_then(Option::as_ref);
+        let paused = workflow.and_then(|workflow| workflow.pause_key(request.workflow));
+        match self.ask(flow, run, before, false, paused, request.at) {
             Asked::Full => Admission::Full,
             Asked::Existing(into) => Admission::Merged { into },
             Asked::Merge { run: into, wake_at } => {

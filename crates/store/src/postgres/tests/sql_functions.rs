@@ -163,6 +163,7 @@ async fn set(store: &Arc<dyn Store>, id: &str, status: Option<Lifecycle>, enable
         status,
         enabled: Some(enabled),
         version: None,
+        paused: None,
     };
     let changed = store.set_enablement(uid(id), change, Timestamp(3)).await.unwrap();
     assert!(changed.is_some_and(|(_, changed)| changed));

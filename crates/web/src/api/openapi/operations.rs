@@ -168,6 +168,22 @@ fn workflows() -> Vec<Operation> {
         .answer::<lifecycle::StateView>(200),
         op(
             POST,
+            "/api/v1/workflows/{id}/pause",
+            "pauseWorkflow",
+            "Let executions wait that have not begun",
+        )
+        .body::<operate::CommandBody>(json!({ "reason": "the payment service is down" }))
+        .answer::<lifecycle::StateView>(200),
+        op(
+            POST,
+            "/api/v1/workflows/{id}/resume",
+            "resumeWorkflow",
+            "Let the executions of a paused workflow begin",
+        )
+        .body::<operate::CommandBody>(json!({ "reason": "the payment service is back" }))
+        .answer::<lifecycle::StateView>(200),
+        op(
+            POST,
             "/api/v1/analysis/validate",
             "analyseDocument",
             "Check a document of any dialect",
