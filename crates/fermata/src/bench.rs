@@ -37,7 +37,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     spread: Duration,
     /// Only these sections: main, one, fanout, large, children, flow, claims, chain, triggers, conditions, http, steps,
-    /// sleepers, prune, telemetry; with PostgreSQL: runners, starts, flow, triggers, memory.
+    /// sleepers, prune, telemetry, pages; with PostgreSQL: runners, starts, flow, triggers, memory.
     #[arg(long, value_delimiter = ',', value_parser = [FILE_SECTIONS.as_slice(), &POSTGRES_SECTIONS].concat())]
     only: Vec<String>,
     /// Measure runner processes that share this PostgreSQL database. It must not contain other workflows.

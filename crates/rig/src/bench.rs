@@ -9,6 +9,7 @@ mod flow;
 mod http;
 mod inbox;
 mod load;
+mod pages;
 mod postgres;
 mod prune;
 mod raw;
@@ -33,7 +34,7 @@ use std::{
 pub use worker::work;
 
 /// The sections that are measured on SQLite files.
-pub const FILE_SECTIONS: [&str; 15] = [
+pub const FILE_SECTIONS: [&str; 16] = [
     "main",
     "one",
     "fanout",
@@ -49,6 +50,7 @@ pub const FILE_SECTIONS: [&str; 15] = [
     "sleepers",
     "prune",
     "telemetry",
+    "pages",
 ];
 /// The sections that are measured on PostgreSQL.
 pub const POSTGRES_SECTIONS: [&str; 5] = ["runners", "starts", "flow", "triggers", "memory"];
@@ -257,6 +259,12 @@ async fn measure_apart(
     if options.wants("telemetry") {
         options.report_progress("the same workload without metrics, with metrics, and with traces");
         report.telemetry = Some(telemetry::measure(folder, options.workflows, options.concurrency).await?);
+    }
+    if options.wants("pages") {
+        let preload = if options.preload == 0 { 20_000 } else { options.preload };
+        options.report_progress(&format!("the dashboard with {preload} finished runs, and 200 watchers"));
+        let (workflows, concurrency) = (options.workflows, options.concurrency);
+        report.pages = Some(pages::measure(folder, sample, preload, workflows, concurrency).await?);
     }
     Ok(())
 }

@@ -52,6 +52,35 @@ fn every_requested_section_is_reported() {
 }
 
 #[test]
+fn pages_and_watchers_are_measured() {
+    let folder = folder();
+    let size = [
+        "bench",
+        "--json",
+        "--workflows",
+        "20",
+        "--concurrency",
+        "4",
+        "--preload",
+        "50",
+    ];
+    let measured = fermata(&[&size[..], &["--only", "pages", "--dir", text(folder.path())]].concat());
+    assert_eq!(measured.code, Some(0), "{measured:?}");
+    let pages = &measured.json()["pages"];
+    assert_eq!((&pages["preloaded"], &pages["watchers"]), (&50.into(), &200.into()));
+    for pointer in [
+        "/runs/newest/p95Ms",
+        "/runs/neverFound/p95Ms",
+        "/runs/combined/kilobytes",
+        "/largeRun/p95Ms",
+        "/watchedRatio",
+    ] {
+        let number = pages.pointer(pointer).and_then(|value| value.as_f64());
+        assert!(number.is_some_and(|number| number > 0.0), "{pointer}: {pages:#}");
+    }
+}
+
+#[test]
 fn children_and_the_inbox_are_measured() {
     let folder = folder();
     let size = ["bench", "--json", "--workflows", "20", "--concurrency", "4"];

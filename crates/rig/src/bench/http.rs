@@ -16,22 +16,13 @@ use tokio::{
     process::{Child, Command},
 };
 
-/// Starts `fermata serve` on a new file in `folder`, runs the load, and stops it.
+/// Runs the load against a server on a new file in `folder`.
 pub(super) async fn measure(folder: &Path, workflows: usize, concurrency: usize) -> anyhow::Result<Http> {
     let begin = Instant::now();
-    let (mut child, url) = start(folder).await?;
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .pool_max_idle_per_host(concurrency)
-        .build()?;
-    client
-        .get(format!("{url}/health/ready"))
-        .send()
-        .await?
-        .error_for_status()?;
+    let server = Server::start(&folder.join("http.db")).await?;
     let ready_ms = rounded(begin.elapsed().as_secs_f64() * 1000.0);
-    let pid = child.id().context("the server is gone")?.to_string();
-    let idle_rss_mb = rss_mb_of(&pid);
+    let idle_rss_mb = rss_mb_of(&server.pid);
+    let (client, url) = (&server.client, &server.url);
     let create = client
         .post(format!("{url}/api/v1/workflows"))
         .header("content-type", "application/json")
@@ -42,10 +33,8 @@ pub(super) async fn measure(folder: &Path, workflows: usize, concurrency: usize)
         .send()
         .await?
         .error_for_status()?;
-    load(&client, &url, (workflows / 10).max(1), concurrency).await?;
-    let mut all = load(&client, &url, workflows, concurrency).await?;
-    let rss_mb = rss_mb_of(&pid);
-    child.kill().await?;
+    load(&server, (workflows / 10).max(1), concurrency).await?;
+    let mut all = load(&server, workflows, concurrency).await?;
     Ok(Http {
         workflows,
         concurrency,
@@ -53,38 +42,64 @@ pub(super) async fn measure(folder: &Path, workflows: usize, concurrency: usize)
         latency: Latency::of(&mut all.times),
         ready_ms,
         idle_rss_mb,
-        rss_mb,
+        rss_mb: rss_mb_of(&server.pid),
     })
 }
 
-async fn start(folder: &Path) -> anyhow::Result<(Child, String)> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .args(["serve", "--listen", "127.0.0.1:0", "--database"])
-        .arg(format!("sqlite:{}", folder.join("http.db").display()))
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
-    let mut lines = BufReader::new(child.stderr.take().context("no stderr")?).lines();
-    let found = async {
-        while let Some(line) = lines.next_line().await? {
-            if let Some(at) = line.find("http://") {
-                let url = line[at..].split([',', ' ']).next().unwrap_or_default();
-                return Ok(url.to_owned());
-            }
-        }
-        anyhow::bail!("the server ended before it was ready")
-    };
-    let url = tokio::time::timeout(Duration::from_secs(10), found)
-        .await
-        .context("the server is not ready")??;
-    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    Ok((child, url))
+/// `fermata serve` as a process of its own, which ends with this value.
+pub(super) struct Server {
+    pub client: reqwest::Client,
+    pub url: String,
+    pid: String,
+    _process: Child,
 }
 
-async fn load(client: &reqwest::Client, url: &str, workflows: usize, concurrency: usize) -> anyhow::Result<Many> {
-    let client = client.clone();
-    let address: Arc<str> = format!("{url}/api/v1/workflows/{THREE}/execute?wait=60s").into();
+impl Server {
+    /// Starts it on a SQLite file and waits until it is ready.
+    pub async fn start(file: &Path) -> anyhow::Result<Server> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["serve", "--listen", "127.0.0.1:0", "--database"])
+            .arg(format!("sqlite:{}", file.display()))
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut lines = BufReader::new(process.stderr.take().context("no stderr")?).lines();
+        let found = async {
+            while let Some(line) = lines.next_line().await? {
+                if let Some(at) = line.find("http://") {
+                    let url = line[at..].split([',', ' ']).next().unwrap_or_default();
+                    return Ok(url.trim_end_matches('/').to_owned());
+                }
+            }
+            anyhow::bail!("the server ended before it was ready")
+        };
+        let url = tokio::time::timeout(Duration::from_secs(10), found)
+            .await
+            .context("the server is not ready")??;
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .pool_max_idle_per_host(1024)
+            .build()?;
+        client
+            .get(format!("{url}/health/ready"))
+            .send()
+            .await?
+            .error_for_status()?;
+        Ok(Server {
+            client,
+            url,
+            pid: process.id().context("the server is gone")?.to_string(),
+            _process: process,
+        })
+    }
+}
+
+/// Starts `workflows` workflows, `concurrency` at a time, and waits for the end of each.
+pub(super) async fn load(server: &Server, workflows: usize, concurrency: usize) -> anyhow::Result<Many> {
+    let client = server.client.clone();
+    let address: Arc<str> = format!("{}/api/v1/workflows/{THREE}/execute?wait=60s", server.url).into();
     repeat(workflows, concurrency, move || {
         let (client, address) = (client.clone(), address.clone());
         async move {

@@ -35,7 +35,8 @@ pub(super) fn three_steps() -> Value {
     })
 }
 
-fn fan(width: usize) -> Value {
+/// A node, `width` nodes after it, and one after all of them.
+pub(super) fn fan(width: usize) -> Value {
     let name = |at: usize| format!("step-{at}");
     let mut nodes = vec![json!({
         "id": "begin", "actionType": "core.echo",

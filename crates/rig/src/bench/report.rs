@@ -3,7 +3,7 @@
 use super::{Options, flow::Keyed, load::Many, postgres::Postgres, triggers::Triggered};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 /// All figures.
 pub(super) struct Report {
@@ -28,6 +28,7 @@ pub(super) struct Report {
     pub sleepers: Option<Sleepers>,
     pub prune: Option<Prune>,
     pub telemetry: Option<Telemetry>,
+    pub pages: Option<Pages>,
     pub postgres: Option<Postgres>,
 }
 
@@ -198,6 +199,32 @@ pub(super) struct Telemetry {
     pub ratio_traces: f64,
 }
 
+/// The dashboard with many runs, and the throughput with watchers.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pages {
+    /// Finished runs in the file.
+    pub preloaded: usize,
+    /// Pages of the list of runs, by what was asked for.
+    pub runs: BTreeMap<&'static str, PageTime>,
+    /// The page of a run of a graph with 2,000 nodes.
+    pub large_run: PageTime,
+    pub watchers: usize,
+    /// Without watchers,
+    pub workflows_per_second: f64,
+    /// and with them.
+    pub workflows_per_second_watched: f64,
+    pub watched_ratio: f64,
+}
+
+/// The time of a page, and its size without scripts and styles.
+#[derive(Debug, Serialize)]
+pub(super) struct PageTime {
+    pub kilobytes: f64,
+    #[serde(flatten)]
+    pub latency: Latency,
+}
+
 /// The lateness of sleepers.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -258,6 +285,7 @@ impl Report {
             sleepers: None,
             prune: None,
             telemetry: None,
+            pages: None,
             postgres: None,
         }
     }
@@ -297,6 +325,7 @@ impl Report {
         put("sleepers", json!(self.sleepers));
         put("prune", json!(self.prune));
         put("telemetry", json!(self.telemetry));
+        put("pages", json!(self.pages));
         put("postgres", json!(self.postgres));
         all.retain(|_, value| !value.is_null());
         Value::Object(all)
