@@ -400,12 +400,12 @@ fn name_of(row: &Workflow) -> (String, String) {
 }
 
 impl Entry {
-    #[cfg(any(test, feature = "conformance"))]
     /// The plans of all versions.
     pub(super) fn plans(&self) -> impl Iterator<Item = &String> {
         self.plans.values()
     }
 
+    #[cfg(any(test, feature = "conformance"))]
     pub(super) fn set_plans(&mut self, plan: Option<&str>) {
         match plan {
             Some(plan) => self.plans.values_mut().for_each(|text| plan.clone_into(text)),
