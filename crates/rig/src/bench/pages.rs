@@ -26,10 +26,10 @@ const LARGE_GRAPH: usize = 2000;
 /// What the list of runs is asked for.
 const QUERIES: [(&str, &str); 5] = [
     ("newest", "/"),
-    ("foundOften", "/?q=status:succeeded"),
-    ("neverFound", "/?q=status:failed"),
-    ("pattern", "/?q=workflow:bench-*%20since:24h"),
-    ("combined", "/?q=status:failed%20workflow:bench-three%20since:1h"),
+    ("foundOften", "/?query=status:succeeded"),
+    ("neverFound", "/?query=status:failed"),
+    ("pattern", "/?query=workflow:bench-*%20since:24h"),
+    ("combined", "/?query=status:failed%20workflow:bench-three%20since:1h"),
 ];
 
 /// Measures pages with `preload` finished runs, and the load of `workflows` workflows with and without watchers.
