@@ -116,6 +116,11 @@ impl BulkAction {
         }
     }
 
+    /// Whether it can change a run as it is now.
+    fn fits(&self, run: &RunRecord) -> bool {
+        self.statuses().contains(&run.status) && self.is_for(run)
+    }
+
     /// The action of a stored job.
     pub fn of(job: &BulkJob) -> Option<BulkAction> {
         serde_json::from_str(&job.action).ok()
@@ -129,6 +134,31 @@ pub enum Selection {
     Query(String),
     /// Those of these runs that exist.
     Runs(Vec<RunId>),
+}
+
+/// A job that was prepared.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// The job.
+    pub job: BulkJob,
+    /// How many runs of the selection it leaves out, because the action cannot change them as they are now.
+    pub left_out: u64,
+}
+
+/// The runs of a selection.
+#[derive(Default)]
+struct Found {
+    runs: Vec<RunId>,
+    left_out: u64,
+}
+
+impl Found {
+    fn add(&mut self, run: &RunRecord, is_wanted: bool) {
+        match is_wanted {
+            true => self.runs.push(run.id),
+            false => self.left_out += 1,
+        }
+    }
 }
 
 /// In whose name a job acts.
@@ -204,18 +234,26 @@ impl Bulk<'_> {
         }
     }
 
-    /// Finds the runs of a new job and stores them with it. Nothing is done to them before the job is started.
-    pub async fn prepare(&self, selection: Selection, action: BulkAction) -> Result<BulkJob, EngineError> {
+    /// Finds the runs of a new job and stores them with it. Nothing is done to them before the job is started. With `only_fitting`,
+    /// runs that the action cannot change as they are now are left out.
+    pub async fn prepare(
+        &self,
+        selection: Selection,
+        action: BulkAction,
+        only_fitting: bool,
+    ) -> Result<Prepared, EngineError> {
         let id = Uuid::now_v7();
         let prepare = async {
             self.check_scope(&action)?;
-            let (query, mut runs) = match selection {
+            let fits = |run: &RunRecord| !only_fitting || action.fits(run);
+            let (query, found) = match selection {
                 Selection::Query(text) => {
-                    let runs = self.found(&text, &action).await?;
-                    (Some(text), runs)
+                    let found = self.found(&text, &action, fits).await?;
+                    (Some(text), found)
                 }
-                Selection::Runs(runs) => (None, self.existing(runs).await?),
+                Selection::Runs(runs) => (None, self.existing(runs, fits).await?),
             };
+            let Found { mut runs, left_out } = found;
             runs.sort_unstable();
             runs.dedup();
             let job = BulkJob {
@@ -237,13 +275,18 @@ impl Bulk<'_> {
             };
             describe(|row| row.detail = Some(format!("{} {} executions", action.name(), job.total)));
             self.engine.shared.store.add_bulk(job.clone(), runs).await?;
-            Ok::<_, EngineError>(job)
+            Ok::<_, EngineError>(Prepared { job, left_out })
         };
         self.recorded("bulk.create", id, prepare).await
     }
 
     /// The runs that a query finds.
-    async fn found(&self, text: &str, action: &BulkAction) -> Result<Vec<RunId>, EngineError> {
+    async fn found(
+        &self,
+        text: &str,
+        action: &BulkAction,
+        fits: impl Fn(&RunRecord) -> bool,
+    ) -> Result<Found, EngineError> {
         let mut query = Query::parse(text).map_err(Refusal::from)?;
         if query.is_empty() {
             return Err(Refusal::EmptySelection.into());
@@ -256,29 +299,31 @@ impl Bulk<'_> {
             after: None,
             limit: MAX_PAGE,
         };
-        let mut runs = Vec::new();
+        let mut found = Found::default();
         loop {
             let page = self.reads().find(&query, window).await?;
-            runs.extend(page.items.iter().filter(|run| action.is_for(run)).map(|run| run.id));
-            if runs.len() > MAX_RUNS {
+            for run in &page.items {
+                found.add(run, action.is_for(run) && fits(run));
+            }
+            if found.runs.len() > MAX_RUNS {
                 return Err(Refusal::SelectionTooLarge { most: MAX_RUNS }.into());
             }
             match page.next {
                 Some(next) => window.after = Some(next),
-                None => return Ok(runs),
+                None => return Ok(found),
             }
         }
     }
 
     /// Those of these runs that the caller sees.
-    async fn existing(&self, runs: Vec<RunId>) -> Result<Vec<RunId>, EngineError> {
+    async fn existing(&self, runs: Vec<RunId>, fits: impl Fn(&RunRecord) -> bool) -> Result<Found, EngineError> {
         if runs.is_empty() {
             return Err(Refusal::EmptySelection.into());
         }
         if runs.len() > MAX_RUNS {
             return Err(Refusal::SelectionTooLarge { most: MAX_RUNS }.into());
         }
-        let mut existing = Vec::new();
+        let mut existing = Found::default();
         for part in runs.chunks(LOOKED_UP) {
             let filter = RunFilter {
                 ids: part.to_vec(),
@@ -286,7 +331,9 @@ impl Bulk<'_> {
                 ..RunFilter::default()
             };
             let page = self.reads().runs(filter).await?;
-            existing.extend(page.items.iter().map(|run| run.id));
+            for run in &page.items {
+                existing.add(run, fits(run));
+            }
         }
         Ok(existing)
     }

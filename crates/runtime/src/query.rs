@@ -20,7 +20,7 @@
 
 mod suggest;
 
-pub use suggest::{Suggestion, suggest};
+pub use suggest::{Suggestion, last_word, suggest};
 
 use fermata_core::{RunId, RunnerId, Status, duration};
 use fermata_expr::nearest;
@@ -104,6 +104,30 @@ pub struct QueryError {
     pub message: String,
     /// What to write instead, if that is known.
     pub help: Option<String>,
+    /// The text that probably belongs in the place of the wrong characters.
+    pub instead: Option<String>,
+}
+
+impl QueryError {
+    fn or_rather(self, instead: Option<String>) -> QueryError {
+        QueryError { instead, ..self }
+    }
+
+    /// The query with what was probably meant.
+    ///
+    /// ```
+    /// use fermata_runtime::query::Query;
+    ///
+    /// let text = "workflow:order status:faild";
+    /// let error = Query::parse(text).unwrap_err();
+    /// assert_eq!(error.corrected(text).as_deref(), Some("workflow:order status:failed"));
+    /// ```
+    pub fn corrected(&self, text: &str) -> Option<String> {
+        let before = text.chars().take(self.at.start);
+        let after = text.chars().skip(self.at.end);
+        let instead = self.instead.as_ref()?;
+        Some(before.chain(instead.chars()).chain(after).collect())
+    }
 }
 
 impl fmt::Display for QueryError {
@@ -135,6 +159,7 @@ impl Query {
                 at: 0..text.chars().count(),
                 message: format!("the query has {} bytes; at most {MAX_QUERY} are allowed", text.len()),
                 help: None,
+                instead: None,
             });
         }
         let mut query = Query::default();
@@ -191,7 +216,8 @@ impl Query {
                     Some(near) => format!("did you mean `{near}:`?"),
                     None => format!("the keys are {}; a field is written `{other}=…`", names()),
                 };
-                Err(term.wrong_key(format!("`{}:` is not a key", short(other)), help))
+                let error = term.wrong_key(format!("`{}:` is not a key", short(other)), help);
+                Err(error.or_rather(near.map(str::to_owned)))
             }
         }
     }
@@ -221,17 +247,21 @@ impl Query {
             return Ok(());
         }
         let shown = short(word);
-        let help = match Status::ALL
+        let is_status = Status::ALL
             .iter()
-            .find(|status| status.as_str().eq_ignore_ascii_case(word))
-        {
-            Some(_) => format!("did you mean `status:{shown}`?"),
-            None => format!(
-                "write `text:{shown}` for ids that contain it, or `KEY:{shown}` with one of {}",
-                names()
+            .any(|status| status.as_str().eq_ignore_ascii_case(word));
+        let (help, rather) = match is_status {
+            true => (format!("did you mean `status:{shown}`?"), format!("status:{word}")),
+            false => (
+                format!(
+                    "write `text:{shown}` for ids that contain it, or `KEY:{shown}` with one of {}",
+                    names()
+                ),
+                format!("text:{}", quoted(word)),
             ),
         };
-        Err(term.wrong(format!("`{shown}` is not a term, and not the id of a run"), Some(help)))
+        let error = term.wrong(format!("`{shown}` is not a term, and not the id of a run"), Some(help));
+        Err(error.or_rather(Some(rather)))
     }
 }
 
@@ -251,7 +281,12 @@ impl Term {
             true => self.key_at.clone(),
             false => self.value_at.clone(),
         };
-        QueryError { at, message, help }
+        QueryError {
+            at,
+            message,
+            help,
+            instead: None,
+        }
     }
 
     fn wrong_key(&self, message: String, help: String) -> QueryError {
@@ -259,6 +294,7 @@ impl Term {
             at: self.key_at.clone(),
             message,
             help: Some(help),
+            instead: None,
         }
     }
 }
@@ -306,6 +342,7 @@ fn terms(text: &str) -> Result<Vec<Term>, QueryError> {
                 at: open..characters.len(),
                 message: "the quotation mark is not closed".to_owned(),
                 help: Some("write `\"` at the end of the value".to_owned()),
+                instead: None,
             });
         }
         terms.push(Term {
@@ -354,11 +391,13 @@ fn status(term: &Term) -> Result<Status, QueryError> {
         .find(|status| status.as_str().eq_ignore_ascii_case(word));
     known.ok_or_else(|| {
         let words = Status::ALL.map(|status| status.as_str().to_ascii_lowercase());
-        let help = match nearest(word, words.iter().map(String::as_str)) {
+        let near = nearest(word, words.iter().map(String::as_str));
+        let help = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("a status is one of {}", words.join(", ")),
         };
-        term.wrong(format!("`{}` is not a status", short(word)), Some(help))
+        let error = term.wrong(format!("`{}` is not a status", short(word)), Some(help));
+        error.or_rather(near.map(str::to_owned))
     })
 }
 
@@ -384,6 +423,15 @@ fn when(term: &Term) -> Result<When, QueryError> {
         let help = "write how long ago, such as 90m, 24h or 7d, or a time such as 2026-11-15 or 2026-11-15T10:30:00Z";
         term.wrong(format!("`{}` is not a time", short(value)), Some(help.to_owned()))
     })
+}
+
+/// A value as it is written in a query.
+pub fn quoted(value: &str) -> String {
+    let needs_quotes = value.is_empty() || value.contains(|c: char| c.is_whitespace() || c == '"' || c == '\\');
+    match needs_quotes {
+        true => format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"")),
+        false => value.to_owned(),
+    }
 }
 
 fn about(key: &str) -> Option<&'static str> {

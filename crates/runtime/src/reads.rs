@@ -13,6 +13,7 @@
 mod events;
 mod find;
 mod masked;
+mod suggest;
 mod windows;
 
 use crate::{

@@ -9,8 +9,10 @@
 //! * A client that does not accept HTML gets errors as JSON, like everywhere in the API.
 
 mod assets;
+mod bulk;
 mod download;
 mod drawer;
+mod filters;
 mod forms;
 mod frame;
 mod graph;
@@ -18,9 +20,11 @@ mod inbox;
 mod json;
 mod layers;
 mod parts;
+mod rerun;
 mod run;
 mod runs;
 pub(crate) mod session;
+mod suggest;
 mod system;
 mod timeline;
 mod workflow;
@@ -53,6 +57,10 @@ pub(crate) fn routes() -> Router<Web> {
             "/runs/{id}/nodes/{node}/attempts/{attempt}/{part}",
             get(download::of_attempt),
         )
+        .route("/runs/{id}/nodes/{node}/parameters", get(download::of_node))
+        .route("/bulk", get(bulk::list))
+        .route("/bulk/{id}", get(bulk::page))
+        .route("/suggest", get(suggest::get))
         .route("/workflows", get(workflows::page))
         .route("/workflows/{id}", get(workflow::page))
         .route("/inbox", get(inbox::list))
@@ -66,7 +74,7 @@ pub(crate) fn routes() -> Router<Web> {
 /// Whether a route is a page.
 fn is_page(route: &str) -> bool {
     route == "/"
-        || ["/runs/", "/workflows", "/inbox", "/system"]
+        || ["/runs/", "/bulk", "/workflows", "/inbox", "/system"]
             .iter()
             .any(|begin| route.starts_with(begin))
 }

@@ -87,10 +87,7 @@ impl Engine {
             return Err(refused("it does not wait").into());
         };
         let sends = match &replayed.plan().node(ix).kind {
-            Kind::Request { action, parameters, .. } => {
-                let action = self.shared.registry.get(action);
-                action.is_some_and(|action| action.sends_http(parameters))
-            }
+            Kind::Request { .. } => self.sends_request(&replayed, ix),
             Kind::Wait { .. } => return Err(refused("it waits for a callback and sends nothing itself").into()),
             Kind::Action { .. } | Kind::Sleep { .. } | Kind::Pass => {
                 return Err(refused("it does not wait for the answer of a service").into());
@@ -108,6 +105,23 @@ impl Engine {
         }
         let (node, attempt) = (NodeId::from(node), open.attempt);
         self.command(run, RunMessage::Resend { node, attempt }, "changed").await
+    }
+
+    /// Whether the action of a node sends its request over HTTP.
+    fn sends_request(&self, run: &Run, ix: NodeIx) -> bool {
+        let Kind::Request { action, parameters, .. } = &run.plan().node(ix).kind else {
+            return false;
+        };
+        let action = self.shared.registry.get(action);
+        action.is_some_and(|action| action.sends_http(parameters))
+    }
+
+    /// Whether a node waits for the answer to a request that [`Engine::resend`] would send again.
+    pub(crate) fn can_resend(&self, run: &Run, ix: NodeIx) -> bool {
+        match &run.node(ix).phase {
+            Phase::Open(open) => open.requested && run.node(ix).items.is_none() && self.sends_request(run, ix),
+            Phase::Idle | Phase::Finished { .. } | Phase::Skipped => false,
+        }
     }
 
     async fn command(&self, run: RunId, message: RunMessage, command: &'static str) -> Result<(), EngineError> {

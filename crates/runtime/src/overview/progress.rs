@@ -4,9 +4,10 @@
 //! Values that conditions read are masked.
 
 use super::{ItemProgress, SkipReasons};
-use crate::{EngineError, Refusal, mask::Mask, reads::Reads, timeline};
+use crate::{Engine, EngineError, Refusal, mask::Mask, reads::Reads, timeline};
 use fermata_core::{
-    Event, Failure, Kind, NodeId, NodeIx, Outcome, Phase, Plan, Run, RunId, Timestamp, Verdict, apply, decode,
+    Event, Failure, Kind, NodeId, NodeIx, Outcome, Phase, Plan, Run, RunId, Timestamp, Verdict, apply, conductor,
+    decode,
 };
 use fermata_store::{
     reads::{RunRecord, Window},
@@ -84,6 +85,10 @@ pub struct NodeProgress {
     pub chosen: Option<String>,
     /// The run that executed it, if this one only keeps its result.
     pub reused_from: Option<RunId>,
+    /// Whether it waits, so that it can be skipped.
+    pub can_skip: bool,
+    /// Whether it waits for the answer to a request that can be sent again.
+    pub can_resend: bool,
 }
 
 /// A time in which a node did one thing.
@@ -147,7 +152,7 @@ impl Reads<'_> {
                 break;
             }
         }
-        Ok(Some(replay.finish(run)))
+        Ok(Some(replay.finish(self.engine, run)))
     }
 
     /// The recorded attempts of one node up to `last`, newest first, and whether earlier ones are left out.
@@ -206,6 +211,8 @@ impl Replay {
             verdicts: Vec::new(),
             chosen: None,
             reused_from: None,
+            can_skip: false,
+            can_resend: false,
         };
         Replay {
             nodes: vec![node; plan.nodes.len()],
@@ -291,12 +298,17 @@ impl Replay {
         }
     }
 
-    fn finish(mut self, run: &RunRecord) -> Progress {
+    fn finish(mut self, engine: &Engine, run: &RunRecord) -> Progress {
         let has_ended = run.status.is_terminal();
+        let now = engine.now();
         let plan = self.run.plan().clone();
         for (ix, node) in plan.indices().zip(&mut self.nodes) {
             node.learn(&self.run, ix, has_ended);
             node.skip_reason = self.skips.why(&plan.node(ix).id);
+            if !has_ended && self.run.stop().is_none() {
+                node.can_skip = conductor::waits(&self.run, ix, now);
+                node.can_resend = engine.can_resend(&self.run, ix);
+            }
             if let Some(ended) = run.ended_at.filter(|_| has_ended) {
                 node.end(ended, false);
             }

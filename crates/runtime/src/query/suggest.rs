@@ -3,39 +3,59 @@
 use super::KEYS;
 use fermata_core::Status;
 
+/// Times that are offered.
+const TIMES: [(&str, &str); 4] = [
+    ("1h", "an hour ago"),
+    ("24h", "a day ago"),
+    ("7d", "a week ago"),
+    ("30d", "30 days ago"),
+];
+
 /// One way to complete a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suggestion {
-    /// What replaces the word before the cursor.
+    /// What replaces the last word.
     pub text: String,
     /// What it means.
-    pub about: &'static str,
+    pub about: String,
 }
 
-/// Completions of the word before `cursor`, a number of characters. The ids of workflows and the like are not known here.
+/// The word that is being written: what follows the last space.
+pub fn last_word(text: &str) -> &str {
+    text.rsplit(char::is_whitespace).next().unwrap_or_default()
+}
+
+/// Completions of the last word of a text: keys, statuses and times. [`crate::Reads::suggest`] knows workflows and tags too.
 ///
 /// ```
-/// let words = fermata_runtime::query::suggest("status:fa", 9);
+/// let words = fermata_runtime::query::suggest("tag:eu status:fa");
 /// assert_eq!(words[0].text, "status:failed");
 /// ```
-pub fn suggest(text: &str, cursor: usize) -> Vec<Suggestion> {
-    let before: String = text.chars().take(cursor).collect();
-    let word = before.rsplit(char::is_whitespace).next().unwrap_or_default();
-    if let Some(part) = word.strip_prefix("status:") {
-        let words = Status::ALL.map(|status| status.as_str().to_ascii_lowercase());
-        let words = words
-            .into_iter()
-            .filter(|word| word.starts_with(&part.to_ascii_lowercase()));
-        let suggestion = |word| Suggestion {
-            text: format!("status:{word}"),
-            about: "",
+pub fn suggest(text: &str) -> Vec<Suggestion> {
+    let word = last_word(text);
+    let values = |key: &str, part: &str, values: &[(&str, &str)]| {
+        let part = part.to_ascii_lowercase();
+        let fitting = values.iter().filter(|(value, _)| value.starts_with(&part));
+        let suggestion = |(value, about): &(&str, &str)| Suggestion {
+            text: format!("{key}:{value}"),
+            about: (*about).to_owned(),
         };
-        return words.map(suggestion).collect();
-    }
-    let keys = KEYS.into_iter().filter(|(key, _)| key.starts_with(word));
-    let suggestion = |(key, about)| Suggestion {
-        text: format!("{key}:"),
-        about,
+        fitting.map(suggestion).collect()
     };
-    keys.map(suggestion).collect()
+    match word.split_once(':') {
+        Some(("status", part)) => {
+            let words = Status::ALL.map(|status| status.as_str().to_ascii_lowercase());
+            values("status", part, &words.each_ref().map(|word| (word.as_str(), "")))
+        }
+        Some((key @ ("since" | "until"), part)) => values(key, part, &TIMES),
+        Some(_) => Vec::new(),
+        None => {
+            let keys = KEYS.into_iter().filter(|(key, _)| key.starts_with(word));
+            let suggestion = |(key, about): (&str, &str)| Suggestion {
+                text: format!("{key}:"),
+                about: about.to_owned(),
+            };
+            keys.map(suggestion).collect()
+        }
+    }
 }

@@ -102,20 +102,39 @@ fn no_text_makes_the_parser_fail_otherwise() {
                 "{text:?}: {error:?}"
             );
         }
-        let _ = suggest(&text, length / 2);
+        let _ = suggest(&text);
     }
 }
 
 #[test]
 fn words_are_completed() {
     let texts = |text: &str| -> Vec<String> {
-        let found = suggest(text, text.chars().count());
+        let found = suggest(text);
         found.into_iter().map(|suggestion| suggestion.text).collect()
     };
     assert_eq!(texts("status:failed t"), ["tag:", "tenant:", "trigger:", "text:"]);
     assert_eq!(texts("status:Su"), ["status:succeeded"]);
     assert_eq!(texts("").len(), KEYS.len());
     assert!(texts("order_id=1").is_empty());
+    assert_eq!(texts("tag:eu since:2"), ["since:24h"]);
+}
+
+#[test]
+fn mistakes_can_be_corrected() {
+    for (text, expected) in [
+        ("tag:ä status:faild since:1h", Some("tag:ä status:failed since:1h")),
+        ("stauts:failed", Some("status:failed")),
+        ("tag:eu Failed", Some("tag:eu status:Failed")),
+        ("\"a b\" tag:eu", Some("text:\"a b\" tag:eu")),
+        ("since:soon", None),
+    ] {
+        let error = Query::parse(text).unwrap_err();
+        let corrected = error.corrected(text);
+        assert_eq!(corrected.as_deref(), expected, "{text}");
+        assert!(corrected.is_none_or(|text| Query::parse(&text).is_ok()), "{text}");
+    }
+    let odd = r#"a "b\" c"#;
+    assert_eq!(parse(&format!("text:{}", quoted(odd))).text.as_deref(), Some(odd));
 }
 
 #[test]

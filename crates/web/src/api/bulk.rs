@@ -32,6 +32,8 @@ pub(crate) struct CreateBody {
     failed_only: Option<bool>,
     /// For `rerun`: `latest`. Each execution is repeated with its own version if it is left out.
     version: Option<String>,
+    /// Leave out executions that the action cannot change as they are now. Without it, those that `ids` names get the result `refused`.
+    only_fitting: Option<bool>,
 }
 
 /// A job.
@@ -61,6 +63,9 @@ pub(crate) struct BulkView {
     started_at: Option<Iso>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_at: Option<Iso>,
+    /// Of a new job: how many executions of the selection it leaves out, because the action cannot change them as they are now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<u64>,
     status_url: String,
 }
 
@@ -94,6 +99,7 @@ impl From<BulkJob> for BulkView {
             created_at: Iso(job.created_at),
             started_at: job.started_at.map(Iso),
             ended_at: job.ended_at.map(Iso),
+            left_out: None,
             status_url: format!("/api/v1/bulk/{}", job.id),
         }
     }
@@ -177,9 +183,14 @@ pub(crate) async fn create(
             return Err(ApiError::invalid("a bulk job has either `query` or `ids`"));
         }
     };
-    let prepare = async move { session.bulk().prepare(selection, action).await };
-    let job = run_to_completion(share, prepare).await?;
-    Ok((StatusCode::CREATED, Json(job.into())))
+    let only_fitting = body.only_fitting.unwrap_or(false);
+    let prepare = async move { session.bulk().prepare(selection, action, only_fitting).await };
+    let prepared = run_to_completion(share, prepare).await?;
+    let view = BulkView {
+        left_out: Some(prepared.left_out),
+        ..prepared.job.into()
+    };
+    Ok((StatusCode::CREATED, Json(view)))
 }
 
 /// `POST /api/v1/bulk/{id}/start`: acts on exactly the executions of the job. A second start changes nothing.

@@ -1,5 +1,6 @@
 //! Stored JSON texts as files: what is too large for a page.
 
+use super::rerun;
 use crate::{door::As, error::ApiError, extract::run_id};
 use axum::{
     extract::Path,
@@ -37,6 +38,18 @@ pub(crate) async fn of_attempt(
         _ => None,
     };
     file(text, &format!("{id}-{attempt}-{part}"))
+}
+
+/// `GET /runs/{id}/nodes/{node}/parameters`: the parameters of a node as the document has them, indented.
+pub(crate) async fn of_node(As(session): As, Path((id, node)): Path<(String, String)>) -> Result<Response, ApiError> {
+    let run = session.reads().run(run_id(&id)?).await?;
+    let progress = session.reads().progress(&run).await?;
+    let found = progress.as_ref().and_then(|progress| {
+        let node = progress.plan.node(progress.plan.find(&node)?);
+        rerun::parameters(&node.kind)
+    });
+    let text = found.and_then(|parameters| serde_json::to_string_pretty(parameters).ok());
+    file(text, &format!("{id}-parameters"))
 }
 
 fn file(text: Option<String>, name: &str) -> Result<Response, ApiError> {

@@ -1,13 +1,15 @@
 //! The drawer of a node: what it got, what it returned, why it failed, and why the run went on as it did.
 
 use super::{
+    bulk::reason_field,
     graph::action,
     json,
     parts::{ago, cut, encoded, exact, mark, node_kind, short_id, took},
-    run::failure,
+    rerun,
+    run::{BY, failure},
 };
 use crate::error::ApiError;
-use fermata_core::{Join, Node, Verdict, When};
+use fermata_core::{AnswerRule, Join, Kind, Node, Verdict, When};
 use fermata_runtime::{NodeProgress, Progress, Scope, Session};
 use fermata_store::{reads::RunRecord, runs::Attempt};
 use maud::{Markup, html};
@@ -47,14 +49,7 @@ pub(super) async fn of(session: &Session, run: &RunRecord, progress: &Progress, 
                 }
                 @if let Some(chosen) = &state.chosen { p { "Chosen outcome: " b { (chosen) } } }
             }
-            @if run.status.is_terminal() && state.attempt > 0 && session.caller().has(Scope::Execute) {
-                p.pad {
-                    button.button.js data-post=(format!("/api/v1/executions/{}/rerun", run.id)) data-new-run
-                        data-body=(serde_json::json!({ "fromNode": id }))
-                        data-title="Retry from this node?" data-yes="Retry from here"
-                        data-text="A new run keeps the results of the nodes before this one, and repeats this node and all that it reaches." { "Retry from here" }
-                }
-            }
+            (commands(session, run, node, state))
             (why(progress, node, state))
             @for (at, attempt) in attempts.iter().enumerate() { (attempt_part(attempt, at == 0, &base)) }
             @if has_earlier { p.muted.pad { "Earlier attempts are in the API: include=actions." } }
@@ -62,6 +57,58 @@ pub(super) async fn of(session: &Session, run: &RunRecord, progress: &Progress, 
             @if state.attempt == 0 && state.skip_reason.is_none() { p.muted.pad { "The run has not reached this node." } }
         }
     })
+}
+
+/// What the caller can do with the node.
+fn commands(session: &Session, run: &RunRecord, node: &Node, state: &NodeProgress) -> Markup {
+    let can_retry = run.status.is_terminal() && state.attempt > 0;
+    if !session.caller().has(Scope::Execute) || !(can_retry || state.can_skip || state.can_resend) {
+        return html! {};
+    }
+    let to = |verb: &str| {
+        format!(
+            "/api/v1/executions/{}/nodes/{}/{verb}",
+            run.id,
+            encoded(node.id.as_str())
+        )
+    };
+    html! {
+        p.pad.commands {
+            @if can_retry { (rerun::from_node(run, node.id.as_str())) }
+            @if state.can_resend {
+                button.button.js data-post=(to("resend")) data-body=(BY) data-title="Send the request again?" data-yes="Send again"
+                    data-text="The service gets the same request again, with the same callback URL and idempotency key. The node waits no longer than before." { "Send again" }
+            }
+            @if state.can_skip {
+                button.button.js data-post=(to("skip")) data-form="skip-form" data-title="Skip this node?" data-yes="Skip the node"
+                    data-text="The node succeeds at once with these outputs, and the run goes on. A late answer is refused." { "Skip" }
+            }
+        }
+        @if state.can_skip { template #skip-form { (skip_fields(node)) } }
+    }
+}
+
+fn skip_fields(node: &Node) -> Markup {
+    let outcomes = match &node.kind {
+        Kind::Request {
+            answer: AnswerRule::Outcome { outcomes } | AnswerRule::Approval { outcomes },
+            ..
+        } => outcomes.as_slice(),
+        _ => &[],
+    };
+    html! {
+        (reason_field(true))
+        @if !outcomes.is_empty() {
+            label.stacked {
+                span { "Outcome" }
+                select data-outcome required {
+                    option value="" { "–" }
+                    @for outcome in outcomes { option value=(outcome) { (outcome) } }
+                }
+            }
+        }
+        label.stacked { span { "Outputs" } textarea name="outputs" data-json rows="4" spellcheck="false" autocapitalize="off" { "{}" } }
+    }
 }
 
 fn attempt_part(attempt: &Attempt, is_open: bool, base: &str) -> Markup {

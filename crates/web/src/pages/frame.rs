@@ -153,6 +153,7 @@ fn dialogs() -> Markup {
         dialog #confirm aria-labelledby="confirm-title" {
             h2 #confirm-title {}
             p data-text {}
+            div data-slot {}
             p.error role="alert" data-error {}
             div.buttons {
                 button.button data-no { "Back" }

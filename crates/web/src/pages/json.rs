@@ -54,6 +54,17 @@ fn shown(text: &str) -> Markup {
     PreEscaped(writer.out)
 }
 
+/// A stored JSON text, indented, for a field in which it can be changed; `None` if it is too large, or removed.
+pub(crate) fn editable(text: &str) -> Option<Markup> {
+    let value = Some(text).filter(|text| text.len() <= MAX_PREVIEW)?;
+    let mut writer = Writer {
+        out: String::with_capacity(text.len() * 2),
+        coloured: false,
+    };
+    writer.value(&serde_json::from_str(value).ok()?, 0);
+    Some(PreEscaped(writer.out))
+}
+
 /// A small value in one line.
 pub(crate) fn inline(value: &Value) -> Markup {
     let text = value.to_string();
@@ -148,6 +159,11 @@ mod tests {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert!(!shown.contains("<script") && !shown.contains("</pre"), "{shown}");
+        let editable = editable(text).unwrap().into_string();
+        assert!(
+            editable.starts_with("{\n  &quot;n&quot;: 9007199254740993,"),
+            "{editable}"
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::{
     frame::{Frame, Tab},
     graph, json,
     parts::{ago, cut, exact, quoted, run_status, short_id, took},
+    rerun,
     runs::{short_row, started_by},
     timeline,
 };
@@ -34,7 +35,7 @@ const CHILDREN: u32 = 50;
 const POLL_MS: u32 = 1500;
 
 /// The body of a command.
-const BY: &str = r#"{"reason": "in the dashboard"}"#;
+pub(super) const BY: &str = r#"{"reason": "in the dashboard"}"#;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -67,6 +68,7 @@ pub(crate) async fn page(
         _ => None,
     };
     let waits = waits(&session, &run, progress.as_ref(), now).await?;
+    let edit = rerun::form(&session, &run, progress.as_ref()).await?;
     let mut frame = Frame::new(format!("{} {}", run.workflow_id, short_id(id)), Tab::Runs, &session);
     frame.poll = (!run.status.is_terminal()).then_some(POLL_MS);
     let seq = progress.as_ref().map_or(0, |progress| progress.seq);
@@ -95,6 +97,7 @@ pub(crate) async fn page(
             }
         }
         aside #drawer data-live { @if let Some(drawer) = drawer { (drawer) } }
+        div #edit data-live { @if let Some(edit) = edit { (edit) } }
     }))
 }
 
@@ -109,16 +112,7 @@ fn head(web: &Web, session: &Session, run: &RunRecord, now: Timestamp) -> Markup
             (run_status(run))
             span.grow {}
             button.button.js data-copy=(as_curl(web, run)) title="Start a run with the same trigger" { "Copy as curl" }
-            @if may_act && has_ended {
-                @if run.status == Status::Failed {
-                    button.button.js data-post=(to("rerun")) data-body=r#"{"failedOnly": true}"# data-new-run
-                        data-title="Retry the failed nodes?" data-yes="Retry"
-                        data-text="A new run keeps the results of all other nodes and repeats those that failed, and what follows them." { "Retry failed" }
-                }
-                button.button.js data-post=(to("rerun")) data-body="{}" data-new-run
-                    data-title="Run it again?" data-yes="Run again"
-                    data-text="A new run with the same trigger and version repeats every node." { "Rerun" }
-            }
+            @if may_act && has_ended { (rerun::buttons(run)) }
             @if may_act && !has_ended {
                 @if run.paused_at.is_some() {
                     button.button.js data-post=(to("resume")) data-body=(BY)

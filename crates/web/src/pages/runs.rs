@@ -1,9 +1,10 @@
 //! `/`: the runs, newest first. The filters are those of `GET /api/v1/executions`, in the address.
 
 use super::{
-    Page, accepts_html,
+    Page, accepts_html, bulk,
+    filters::{LIMIT, address, filter_form, filters, stream, wrong_filter},
     frame::{Frame, Tab},
-    parts::{ago, cut, empty, encoded, exact, quoted, run_status, short_id, took},
+    parts::{ago, cut, empty, exact, quoted, run_status, short_id, took},
 };
 use crate::{
     Web,
@@ -25,10 +26,7 @@ use fermata_core::{Status, Timestamp};
 use fermata_store::reads::RunRecord;
 use maud::{Markup, html};
 
-/// Runs on a page, if the address does not say it.
-const LIMIT: u32 = 50;
-
-/// How often the first page asks for changes.
+/// How often the first page asks for changes while it has no stream.
 const POLL_MS: u32 = 3000;
 
 /// `GET /`
@@ -59,9 +57,15 @@ pub(crate) async fn page(
     let next = found.next.map(|last| address(&query, Some(&paging::after_run(last))));
     let mut frame = Frame::new("Runs", Tab::Runs, &session);
     frame.poll = is_first.then_some(POLL_MS);
+    frame.stream = is_first.then(|| stream(&query)).flatten();
+    let can_act = bulk::can_act(&session);
     let shows_tenant = session.caller().tenant().is_none();
     let page = frame.page(html! {
-        div.head { h1 { "Runs" } (filter_form(&query)) }
+        div.head {
+            h1 { "Runs" }
+            a.plain href="/bulk" { "Bulk jobs" }
+            (filter_form(&query))
+        }
         div #runs data-live {
             @if found.items.is_empty() {
                 @match (has_filter || !is_first, found.next.is_some()) {
@@ -71,8 +75,11 @@ pub(crate) async fn page(
                 }
             } @else {
                 table.list {
-                    thead { tr { th { "Status" } th { "Workflow" } th.wide { "Run" } th.wide { "Started by" } th { "Started" } th.num { "Duration" } } }
-                    tbody { @for run in &found.items { (row(run, now, shows_tenant)) } }
+                    thead { tr {
+                        @if can_act { th.pick { input.js type="checkbox" data-pick-all aria-label="Select all runs on this page"; } }
+                        th { "Status" } th { "Workflow" } th.wide { "Run" } th.wide { "Started by" } th { "Started" } th.num { "Duration" }
+                    } }
+                    tbody { @for run in &found.items { (row(run, now, shows_tenant, can_act)) } }
                 }
             }
             nav.pages aria-label="Pages" {
@@ -80,15 +87,9 @@ pub(crate) async fn page(
                 @if let Some(next) = next { a.button href=(next) rel="next" { "Older" } }
             }
         }
+        @if can_act { (bulk::bar(&session, &query)) }
     });
     Ok((StatusCode::OK, page))
-}
-
-fn wrong_filter(frame: Frame, query: &ListQuery, error: &ApiError) -> Page {
-    frame.page(html! {
-        div.head { h1 { "Runs" } (filter_form(query)) }
-        div.failure role="alert" { (error.message) }
-    })
 }
 
 fn nothing_yet(web: &Web) -> Markup {
@@ -99,10 +100,12 @@ fn nothing_yet(web: &Web) -> Markup {
     empty("No runs yet", sentence, Some(&command))
 }
 
-fn row(run: &RunRecord, now: Timestamp, shows_tenant: bool) -> Markup {
+fn row(run: &RunRecord, now: Timestamp, shows_tenant: bool, can_act: bool) -> Markup {
     let to = format!("/runs/{}", run.id);
+    let name = format!("Select run {} of {}", short_id(run.id), run.workflow_id);
     html! {
         tr data-row {
+            @if can_act { td.pick { input.js type="checkbox" data-pick=(run.id) aria-label=(name); } }
             td.state { (run_status(run)) (detail(run, now)) }
             td {
                 a.main href=(to) { (run.workflow_id) }
@@ -160,75 +163,6 @@ pub(super) fn started_by(run: &RunRecord) -> Markup {
         } @else if let Some(name) = name { (name) }
         @else if !principal.user_id.is_empty() { (principal.user_id) }
         @else { span.muted { "API" } }
-    }
-}
-
-/// The filters in an address: name and value.
-fn filters(query: &ListQuery) -> Vec<(&'static str, &str)> {
-    let all = [
-        ("query", &query.query),
-        ("status", &query.status),
-        ("workflowId", &query.workflow_id),
-        ("tenantId", &query.tenant_id),
-        ("correlationId", &query.correlation_id),
-        ("requestId", &query.request_id),
-        ("runnerId", &query.runner_id),
-        ("createdAfter", &query.created_after),
-        ("createdBefore", &query.created_before),
-        ("search", &query.search),
-    ];
-    let given = all
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value.as_deref()?)));
-    given.filter(|(_, value)| !value.is_empty()).collect()
-}
-
-/// The address of the list with the same filters.
-fn address(query: &ListQuery, cursor: Option<&str>) -> String {
-    let order = query.order.as_deref().map(|order| ("order", order));
-    let limit = query
-        .limit
-        .filter(|limit| *limit != LIMIT)
-        .map(|limit| limit.to_string());
-    let all = filters(query).into_iter().chain(order);
-    let all = all.chain(limit.as_deref().map(|limit| ("limit", limit)));
-    let all = all.chain(cursor.map(|cursor| ("cursor", cursor)));
-    let pairs: Vec<String> = all.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-    match pairs.is_empty() {
-        true => "/".to_owned(),
-        false => format!("/?{}", pairs.join("&")),
-    }
-}
-
-fn filter_form(query: &ListQuery) -> Markup {
-    let chosen = query.status.as_deref().unwrap_or_default();
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    // Filters without a field stay as they are.
-    let fields = ["status", "workflowId", "query"];
-    html! {
-        form.filters action="/" method="get" role="search" {
-            label.field { span { "Status" }
-                select name="status" data-submit {
-                    option value="" { "All" }
-                    @for status in Status::ALL {
-                        option value=(status.as_str()) selected[chosen == status.as_str()] { (status.as_str()) }
-                    }
-                    @if !chosen.is_empty() && Status::ALL.iter().all(|status| status.as_str() != chosen) {
-                        option value=(chosen) selected { (chosen) }
-                    }
-                }
-            }
-            label.field { span { "Workflow" } input name="workflowId" value=(text(&query.workflow_id)) placeholder="any" spellcheck="false" autocapitalize="off"; }
-            label.field.search { span { "Query" }
-                input type="search" name="query" value=(text(&query.query)) placeholder="status:failed workflow:order-* since:24h" data-query spellcheck="false" autocapitalize="off";
-            }
-            button.button { "Filter" }
-            @for (name, value) in filters(query).into_iter().filter(|(name, _)| !fields.contains(name)) {
-                input type="hidden" name=(name) value=(value);
-                span.tag { (name) ": " (cut(value, 40)) }
-            }
-            @if !filters(query).is_empty() { a.plain href="/" { "Clear" } }
-        }
     }
 }
 

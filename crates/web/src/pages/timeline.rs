@@ -1,100 +1,51 @@
 //! The timeline of a run: what each node did when. Times in which nothing ran are shortened.
 
+mod scale;
+
 use super::parts::{cut, duration, encoded};
 use crate::time::Iso;
 use fermata_core::Timestamp;
 use fermata_runtime::{Doing, NodeProgress, Period, Progress};
 use maud::{Markup, html};
+use scale::Scale;
 
 /// The most rows.
 const MAX_ROWS: usize = 300;
-/// An idle time is shortened if it is longer than this part of the rest, and then takes this part of the width.
-const IDLE_PART: f64 = 0.3;
-const IDLE_WIDTH: f64 = 0.07;
-/// The most shortened times; they must leave room for the others.
-const MAX_SHORT: usize = 6;
+/// The most bars in all rows, roughly. Periods that would be narrower than their share of it are drawn as one bar.
+const MAX_BARS: f64 = 4000.0;
 
-/// Maps times to positions from 0 to 1.
-struct Scale {
-    /// Where a piece begins and ends, in microseconds since 1970 and as a position.
-    pieces: Vec<Piece>,
+/// A bar: one period, or several that are too short to be seen.
+struct Bar {
+    what: Doing,
+    from: Timestamp,
+    to: Timestamp,
+    goes_on: bool,
+    /// The first and the last attempt.
+    attempts: (u32, u32),
 }
 
-struct Piece {
-    from: f64,
-    to: f64,
-    begin: f64,
-    end: f64,
-    is_short: bool,
-}
-
-impl Scale {
-    /// `busy` are the times in which something ran.
-    fn new(from: Timestamp, to: Timestamp, busy: impl Iterator<Item = (Timestamp, Timestamp)>) -> Scale {
-        let micros = |at: Timestamp| at.0 as f64;
-        let (from, to) = (micros(from), micros(to).max(micros(from) + 1.0));
-        let mut busy: Vec<(f64, f64)> = busy.map(|(begin, end)| (micros(begin), micros(end))).collect();
-        busy.sort_by(|left, right| left.0.total_cmp(&right.0));
-        let mut idle = Vec::new();
-        let mut at = from;
-        for (begin, end) in busy.into_iter().chain([(to, to)]) {
-            if begin > at {
-                idle.push((at, begin.min(to)));
+fn bars(periods: &[Period], scale: &Scale, end: Timestamp, narrowest: f64) -> Vec<Bar> {
+    let mut bars: Vec<Bar> = Vec::new();
+    for period in periods {
+        let to = period.to.unwrap_or(end).max(period.from);
+        let goes_on = period.to.is_none();
+        let near = |bar: &&mut Bar| scale.at(to) - scale.at(bar.from) < narrowest;
+        if let Some(bar) = bars.last_mut().filter(near) {
+            (bar.to, bar.goes_on, bar.attempts.1) = (to, goes_on, period.attempt);
+            if period.what == Doing::Fails {
+                bar.what = Doing::Fails;
             }
-            at = at.max(end);
+            continue;
         }
-        idle.sort_by(|left, right| (right.1 - right.0).total_cmp(&(left.1 - left.0)));
-        let (mut rest, mut short) = (to - from, Vec::new());
-        for (begin, end) in idle.into_iter().take(MAX_SHORT) {
-            let length = end - begin;
-            // The rest is what remains if it is shortened too.
-            if length > IDLE_PART * (rest - length).max(0.0) && length > 1000.0 {
-                rest -= length;
-                short.push((begin, end));
-            }
-        }
-        short.sort_by(|left, right| left.0.total_cmp(&right.0));
-        let mut widths: Vec<(f64, f64, bool)> = Vec::new();
-        let mut at = from;
-        for (begin, end) in short {
-            widths.push((at, begin, false));
-            widths.push((begin, end, true));
-            at = end;
-        }
-        widths.push((at, to, false));
-        let shorts = widths.iter().filter(|(.., is_short)| *is_short).count() as f64;
-        let room = if rest > 0.0 { 1.0 - shorts * IDLE_WIDTH } else { 0.0 };
-        let short_width = if rest > 0.0 { IDLE_WIDTH } else { 1.0 / shorts.max(1.0) };
-        let mut position = 0.0;
-        let pieces = widths.into_iter().map(|(from, to, is_short)| {
-            let width = match is_short {
-                true => short_width,
-                false => (to - from) / rest.max(1.0) * room,
-            };
-            let begin = position;
-            position += width;
-            Piece {
-                from,
-                to,
-                begin,
-                end: position,
-                is_short,
-            }
+        bars.push(Bar {
+            what: period.what,
+            from: period.from,
+            to,
+            goes_on,
+            attempts: (period.attempt, period.attempt),
         });
-        Scale {
-            pieces: pieces.collect(),
-        }
     }
-
-    fn at(&self, time: Timestamp) -> f64 {
-        let time = time.0 as f64;
-        let piece = self.pieces.iter().find(|piece| time <= piece.to).or(self.pieces.last());
-        piece.map_or(0.0, |piece| {
-            let length = (piece.to - piece.from).max(1.0);
-            let part = ((time - piece.from) / length).clamp(0.0, 1.0);
-            piece.begin + part * (piece.end - piece.begin)
-        })
-    }
+    bars
 }
 
 fn percent(part: f64) -> String {
@@ -145,14 +96,13 @@ pub(super) fn panel(progress: &Progress, created: Timestamp, started: Option<Tim
         .map(|period| (period.from, period.to.unwrap_or(end)));
     let scale = Scale::new(created, end, busy);
     let more = rows.len().saturating_sub(MAX_ROWS);
+    let narrowest = rows.len().min(MAX_ROWS) as f64 / MAX_BARS;
     html! {
         section.card.timeline-card aria-label="Timeline" {
             header {
                 h2 { "Timeline" }
                 span.grow {}
-                span.legend.muted {
-                    i.p-runs {} "ran" i.p-fails {} "failed" i.p-backs-off {} "retry delay" i.p-waits {} "waiting" i.p-sleeps {} "sleeping"
-                }
+                (legend())
             }
             div #timeline data-live {
                 @if rows.is_empty() { p.muted.pad { "No node has started yet." } }
@@ -171,9 +121,9 @@ pub(super) fn panel(progress: &Progress, created: Timestamp, started: Option<Tim
                         span.num { (duration(end.micros_since(created))) }
                     }
                     @if let Some(started) = started.filter(|started| started.micros_since(created) > 1000) {
-                        (row("", "queued", &[Period { attempt: 0, what: Doing::BacksOff, from: created, to: Some(started) }], &scale, end))
+                        (queued(created, started, &scale))
                     }
-                    @for (id, name, state) in rows.iter().take(MAX_ROWS) { (row(id, name, &state.periods, &scale, end)) }
+                    @for (id, name, state) in rows.iter().take(MAX_ROWS) { (row(id, name, &state.periods, &scale, end, narrowest)) }
                     @if more > 0 { p.muted.pad { "and " (more) " more nodes" } }
                 }
             }
@@ -181,25 +131,83 @@ pub(super) fn panel(progress: &Progress, created: Timestamp, started: Option<Tim
     }
 }
 
-fn row(id: &str, name: &str, periods: &[Period], scale: &Scale, end: Timestamp) -> Markup {
+/// What the bars mean. Each kind has a colour and a pattern; the patterns are part of the legend.
+fn legend() -> Markup {
+    let kinds = [
+        ("p-queued", "queued"),
+        ("p-runs on", "running"),
+        ("p-runs", "ran"),
+        ("p-fails", "failed"),
+        ("p-backs-off", "retry delay"),
+        ("p-waits", "waiting"),
+        ("p-sleeps", "sleeping"),
+    ];
+    html! {
+        ul.legend.muted aria-label="Legend" {
+            @for (class, name) in kinds {
+                li { svg width="14" height="10" aria-hidden="true" { rect.bar.(class) x="1" y="1" width="12" height="8" rx="2" {} } (name) }
+            }
+        }
+        svg.patterns width="0" height="0" aria-hidden="true" {
+            defs {
+                @for (id, angle) in [("stripes-up", "45"), ("stripes-down", "-45")] {
+                    pattern id=(id) width="4" height="4" patternUnits="userSpaceOnUse" patternTransform=(format!("rotate({angle})")) {
+                        rect.(id) width="2" height="4" {}
+                    }
+                }
+                pattern #dots width="4" height="4" patternUnits="userSpaceOnUse" { circle.dots cx="2" cy="2" r="1.2" {} }
+            }
+        }
+    }
+}
+
+/// The row for the time before the run was claimed.
+fn queued(created: Timestamp, started: Timestamp, scale: &Scale) -> Markup {
+    let (left, right, time) = (
+        scale.at(created),
+        scale.at(started),
+        duration(started.micros_since(created)),
+    );
+    html! {
+        div.row {
+            span.name.muted { "queued" }
+            svg.track role="img" aria-label=(format!("queued: {time}")) {
+                (shortened(scale))
+                rect.bar.p-queued x=(percent(left)) y="5" rx="2" height="12" width=(percent((right - left).max(0.004))) {
+                    title { "waited for a runner for " (time) ", from " (Iso(created)) }
+                }
+            }
+            span.num { (time) }
+        }
+    }
+}
+
+fn shortened(scale: &Scale) -> Markup {
+    html! {
+        @for piece in scale.pieces.iter().filter(|piece| piece.is_short) {
+            rect.short x=(percent(piece.begin)) width=(percent(piece.end - piece.begin)) height="100%" {}
+        }
+    }
+}
+
+fn row(id: &str, name: &str, periods: &[Period], scale: &Scale, end: Timestamp, narrowest: f64) -> Markup {
     let first = periods.first().map_or(end, |period| period.from);
     let last = periods.last().map_or(end, |period| period.to.unwrap_or(end));
     html! {
         div.row {
-            @if id.is_empty() { span.name.muted { (name) } }
-            @else { a.name href=(format!("?node={}", encoded(id))) data-swap title=(name) { (cut(name, 40)) } }
+            a.name href=(format!("?node={}", encoded(id))) data-swap title=(name) { (cut(name, 40)) }
             svg.track role="img" aria-label=(format!("{name}: {}", duration(last.micros_since(first)))) {
-                @for piece in scale.pieces.iter().filter(|piece| piece.is_short) {
-                    rect.short x=(percent(piece.begin)) width=(percent(piece.end - piece.begin)) height="100%" {}
-                }
-                @for period in periods {
-                    @let (from, to) = (period.from, period.to.unwrap_or(end).max(period.from));
-                    @let (left, right) = (scale.at(from), scale.at(to));
-                    rect.bar.(class(period.what)).on[period.to.is_none()] x=(percent(left)) y="5" rx="2" height="12"
+                (shortened(scale))
+                @for bar in bars(periods, scale, end, narrowest) {
+                    @let (left, right) = (scale.at(bar.from), scale.at(bar.to));
+                    rect.bar.(class(bar.what)).on[bar.goes_on] x=(percent(left)) y="5" rx="2" height="12"
                         width=(percent((right - left).max(0.004))) {
                         title {
-                            @if period.attempt > 0 { "attempt " (period.attempt) " " (word(period.what)) } @else { "waited for a runner" }
-                            " for " (duration(to.micros_since(from))) ", from " (Iso(from))
+                            @match bar.attempts {
+                                (first, last) if first == last => { "attempt " (first) " " (word(bar.what)) },
+                                (first, last) => { "attempts " (first) " to " (last) },
+                            }
+                            " for " (duration(bar.to.micros_since(bar.from))) ", from " (Iso(bar.from))
                         }
                     }
                 }
@@ -223,22 +231,22 @@ mod tests {
     }
 
     #[test]
-    fn idle_times_are_shortened_and_order_is_kept() {
-        let day = 86_400;
-        let scale = scale(13 * day + 4, &[(0, 2), (13 * day + 2, 13 * day + 4)]);
-        let at = |seconds: i64| scale.at(Timestamp(seconds * SECOND));
-        assert!(at(2) > 0.4 && at(13 * day + 2) < 0.6, "{} {}", at(2), at(13 * day + 2));
-        let times = [0, 1, 2, day, 13 * day + 2, 13 * day + 3, 13 * day + 4];
-        assert!(times.windows(2).all(|pair| at(pair[0]) < at(pair[1])));
-        assert!((at(13 * day + 4) - 1.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn short_pauses_and_empty_runs_are_linear() {
-        let busy = scale(10, &[(0, 4), (5, 10)]);
-        assert!((busy.at(Timestamp(5 * SECOND)) - 0.5).abs() < 1e-9);
-        let idle = scale(10, &[]);
-        assert!(idle.at(Timestamp(10 * SECOND)) <= 1.0);
-        assert!(scale(0, &[]).at(Timestamp(0)) <= 1.0);
+    fn many_short_periods_are_few_bars() {
+        let scale = scale(1000, &[(0, 1000)]);
+        let period = |n: i64| Period {
+            attempt: n as u32 / 2 + 1,
+            what: if n % 2 == 0 { Doing::Fails } else { Doing::BacksOff },
+            from: Timestamp(n * SECOND / 2),
+            to: Some(Timestamp((n + 1) * SECOND / 2)),
+        };
+        let periods: Vec<Period> = (0..2000).map(period).collect();
+        let end = Timestamp(1000 * SECOND);
+        let few = bars(&periods, &scale, end, 20.0 / MAX_BARS);
+        assert!((100..=400).contains(&few.len()), "{}", few.len());
+        assert_eq!((few[0].what, few[0].attempts.0), (Doing::Fails, 1));
+        assert!(few.windows(2).all(|pair| pair[0].to == pair[1].from));
+        assert_eq!(few.last().map(|bar| (bar.to, bar.attempts.1)), Some((end, 1000)));
+        // Few long ones stay as they are.
+        assert_eq!(bars(&periods[..3], &scale, end, 0.0).len(), 3);
     }
 }

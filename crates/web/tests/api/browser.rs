@@ -34,7 +34,7 @@ fn approval(id: &str) -> Value {
 }
 
 /// No script failed, nothing was blocked, and nothing of a document ran.
-async fn assert_calm(browser: &mut Browser) {
+pub async fn assert_calm(browser: &mut Browser) {
     assert_eq!(browser.eval("window.harmed ?? 0").await, 0);
     assert!(browser.problems.is_empty(), "{:?}", browser.problems);
 }
@@ -344,14 +344,14 @@ async fn every_page_works_with_the_keyboard_and_on_a_phone() {
 }
 
 /// Controls without a name that a screen reader can read.
-const UNNAMED: &str = "[...document.querySelectorAll('a, button, input:not([type=hidden]), select, textarea')] \
+pub const UNNAMED: &str = "[...document.querySelectorAll('a, button, input:not([type=hidden]), select, textarea')] \
     .filter((e) => e.checkVisibility()) \
     .filter((e) => !(e.innerText ?? e.textContent).trim() && !e.textContent.trim() && !e.getAttribute('aria-label') && !e.title \
         && !e.labels?.length && !e.querySelector('[aria-label]')) \
     .map((e) => e.outerHTML)";
 
 /// Texts whose contrast with the background is below 4.5.
-const FAINT: &str = r#"(() => {
+pub const FAINT: &str = r#"(() => {
     const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
     const rgba = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); return canvas.getImageData(0, 0, 1, 1).data; };
     const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)

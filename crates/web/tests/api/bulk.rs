@@ -167,6 +167,40 @@ async fn each_execution_has_its_result() {
 }
 
 #[tokio::test]
+async fn jobs_can_leave_out_what_their_action_cannot_change() {
+    let server = Server::start().await;
+    server.publish(&single("gated", "test.gate", json!({}))).await;
+    server.publish(&echo("quick")).await;
+    let running = server.execute("gated", json!({})).await;
+    let done = server.execute("quick", json!({})).await;
+    server.until(&done, |run| run["status"] == "Succeeded").await;
+    for (action, total, left_out) in [
+        ("cancel", 1, 1),
+        ("pause", 1, 1),
+        ("resume", 0, 2),
+        ("rerun", 1, 1),
+        ("delete", 1, 1),
+    ] {
+        for selection in [
+            json!({ "ids": [running, done] }),
+            json!({ "query": "status:running status:succeeded" }),
+        ] {
+            let mut body = selection.clone();
+            body["action"] = json!(action);
+            body["onlyFitting"] = json!(true);
+            let job = prepared(&server, body).await;
+            let counts = (&job["total"], &job["leftOut"]);
+            assert_eq!(counts, (&json!(total), &json!(left_out)), "{action} {selection}");
+        }
+    }
+    let failed = json!({ "ids": [done], "action": "rerun", "failedOnly": true, "onlyFitting": true });
+    assert_eq!(prepared(&server, failed).await["leftOut"], 1);
+    let all = prepared(&server, json!({ "ids": [running, done], "action": "cancel" })).await;
+    assert_eq!((&all["total"], &all["leftOut"]), (&json!(2), &json!(0)));
+    server.gate.add_permits(9);
+}
+
+#[tokio::test]
 async fn executions_are_paused_and_resumed() {
     let server = Server::start().await;
     server.publish(&single("gated", "test.gate", json!({}))).await;

@@ -139,9 +139,20 @@ impl Browser {
     }
 
     pub async fn dark(&mut self, is_dark: bool) {
-        let value = if is_dark { "dark" } else { "light" };
-        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": value }] });
+        self.prefers("color-scheme", if is_dark { "dark" } else { "light" })
+            .await;
+    }
+
+    /// What the system of the person prefers, such as `reduced-motion`.
+    pub async fn prefers(&mut self, feature: &str, value: &str) {
+        let media = json!({ "features": [{ "name": format!("prefers-{feature}"), "value": value }] });
         self.call("Emulation.setEmulatedMedia", media).await;
+    }
+
+    /// Runs a script in each page before its own scripts.
+    pub async fn before_pages(&mut self, script: &str) {
+        let script = json!({ "source": script });
+        self.call("Page.addScriptToEvaluateOnNewDocument", script).await;
     }
 
     /// Opens a page and waits until its scripts have run.
@@ -215,12 +226,13 @@ impl Browser {
         }
     }
 
-    /// Presses a key: a letter, `Enter`, `Tab` or `Escape`.
+    /// Presses a key: a letter, `Enter`, `Tab`, `Escape` or `ArrowDown`.
     pub async fn press(&mut self, key: &str) {
         let (code, text) = match key {
             "Enter" => (13, "\r"),
             "Tab" => (9, ""),
             "Escape" => (27, ""),
+            "ArrowDown" => (40, ""),
             letter => (0, letter),
         };
         for kind in ["keyDown", "keyUp"] {

@@ -59,6 +59,11 @@ impl Server {
     }
 
     pub async fn on(home: &Arc<Home>, settings: Settings, config: WebConfig) -> Server {
+        Server::at("127.0.0.1:0", home, settings, config).await
+    }
+
+    /// A server at an address: that of an earlier one, to replace it.
+    pub async fn at(address: &str, home: &Arc<Home>, settings: Settings, config: WebConfig) -> Server {
         let store = home.store().await;
         let gate = Arc::new(Semaphore::new(0));
         let http = HttpSettings {
@@ -78,7 +83,7 @@ impl Server {
         if engine.settings().role.works() {
             engine.ready().await; // so that runs start where they are accepted
         }
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind(address).await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let (shutdown, stop) = oneshot::channel::<()>();
         let serving = tokio::spawn(fermata_web::serve(listener, engine.clone(), config, async {

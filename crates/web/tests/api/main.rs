@@ -2,6 +2,9 @@
 
 mod audit;
 mod browser;
+mod browser_bulk;
+mod browser_list;
+mod browser_run;
 mod browsers;
 mod bulk;
 mod callbacks;

@@ -121,7 +121,8 @@ async fn pages_load_nothing_from_elsewhere_and_have_no_inline_code() {
         assert!(answer.text.len() < 40 * 1024, "{path}: {} bytes", answer.text.len());
     }
     for file in [
-        "app.css", "app.js", "act.js", "forms.js", "graph.js", "live.js", "theme.js", "icon.svg",
+        "app.css", "app.js", "act.js", "bulk.js", "edit.js", "forms.js", "graph.js", "live.js", "query.js", "theme.js",
+        "icon.svg",
     ] {
         let answer = server.get(&format!("/assets/{file}")).await;
         assert_eq!(answer.status, 200, "{file}");
@@ -204,6 +205,113 @@ async fn filters_are_in_the_address() {
     let next = next.split('"').next().unwrap().replace("&amp;", "&");
     assert_eq!(of(&shown(&server, &next).await), [true, false, false]);
     assert_eq!(page(&server, "/?status=Wrong").await.status, 400);
+}
+
+#[tokio::test]
+async fn suggestions_are_those_of_the_caller() {
+    let signer = Signer::ed25519("k");
+    let provider = Provider::start(&[&signer]).await;
+    let server = Server::with(Settings::default(), provider.config(Loose::Refused)).await;
+    let bearer = |tenant: &str| {
+        let scopes = json!("workflows:read workflows:manage");
+        format!("Bearer {}", signer.sign(&changed(claims(tenant), "scope", scopes)))
+    };
+    for (tenant, id, tag) in [("acme", "order-eu", "europe"), ("other", "order-us", "america")] {
+        let mut document = echo(id);
+        document["tags"] = json!([tag]);
+        let token = bearer(tenant);
+        let headers = [("authorization", token.as_str()), ("content-type", "application/json")];
+        let post = async |path: &str, body: String| server.send(Method::POST, path, &headers, body).await;
+        post("/api/v1/workflows", document.to_string()).await.expect(201);
+        post(&format!("/api/v1/workflows/{id}/publish"), String::new())
+            .await
+            .expect(200);
+    }
+    let token = bearer("acme");
+    for (text, expected) in [
+        ("tag:x%20status:fa", json!(["status:failed"])),
+        ("sta", json!(["status:"])),
+        ("since:7", json!(["since:7d"])),
+        ("workflow:ORD", json!(["workflow:order-eu"])),
+        ("tag:", json!(["tag:europe"])),
+        ("tag:am", json!([])),
+        ("workflow:%00", json!([])),
+        ("order_id=1", json!([])),
+        (&"x".repeat(3000), json!([])),
+    ] {
+        let path = format!("/suggest?text={text}");
+        let found = server
+            .send(Method::GET, &path, &[("authorization", token.as_str())], "")
+            .await
+            .expect(200);
+        let texts: Vec<&Value> = found.as_array().unwrap().iter().map(|one| &one["text"]).collect();
+        assert_eq!(json!(texts), expected, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_queries_offer_what_was_meant() {
+    let server = Server::start().await;
+    let wrong = page(&server, "/?query=status%3Afaild%20tag%3A%22a%20%3Cb%3E%22&limit=3").await;
+    assert_eq!(wrong.status, 400);
+    let link = "href=\"/?query=status%3Afailed%20tag%3A%22a%20%3Cb%3E%22&amp;limit=3\"";
+    assert!(
+        wrong.text.contains(link) && !wrong.text.contains("<b>"),
+        "{}",
+        wrong.text
+    );
+    let unknown = page(&server, "/?query=since%3Asoon").await;
+    assert!(unknown.status == 400 && !unknown.text.contains("data-corrected"));
+    let other = page(&server, "/?status=Wrong&query=status%3Afailed").await;
+    assert!(other.status == 400 && !other.text.contains("data-corrected"));
+}
+
+#[tokio::test]
+async fn bulk_jobs_belong_to_their_tenant() {
+    let signer = Signer::ed25519("k");
+    let provider = Provider::start(&[&signer]).await;
+    let server = Server::with(Settings::default(), provider.config(Loose::Refused)).await;
+    let bearer = |tenant: &str, scopes: &str| {
+        format!(
+            "Bearer {}",
+            signer.sign(&changed(claims(tenant), "scope", json!(scopes)))
+        )
+    };
+    let own = bearer("acme", "workflows:read workflows:execute");
+    let headers = [("authorization", own.as_str()), ("content-type", "application/json")];
+    let hostile = "tag:\"<script>alert(1)</script>\"";
+    let body = json!({ "query": hostile, "action": "cancel", "reason": "<img src=x>" });
+    let job = server
+        .send(Method::POST, "/api/v1/bulk", &headers, body.to_string())
+        .await
+        .expect(201);
+    let path = format!("/bulk/{}", job["id"].as_str().unwrap());
+    let get = async |token: &str, path: &str| {
+        let headers = [HTML, ("authorization", token)];
+        server.send(Method::GET, path, &headers, "").await
+    };
+    for path in ["/bulk", &path] {
+        let shown = get(&own, path).await;
+        assert_eq!(shown.status, 200, "{}", shown.text);
+        assert!(shown.text.contains("Cancel 0 runs"), "{}", shown.text);
+        assert!(
+            !shown.text.contains("<script>alert") && !shown.text.contains("<img"),
+            "{}",
+            shown.text
+        );
+    }
+    // Who may only read sees the job, and no button.
+    let reader = get(&bearer("acme", "workflows:read"), &path).await;
+    assert!(
+        reader.status == 200 && !reader.text.contains("data-post"),
+        "{}",
+        reader.text
+    );
+    let other = bearer("other", "workflows:read workflows:execute");
+    assert_eq!(get(&other, &path).await.status, 404);
+    assert!(get(&other, "/bulk").await.text.contains("No bulk jobs"));
+    assert_eq!(get(&own, &format!("{path}?state=wrong")).await.status, 400);
+    assert_eq!(get(&own, "/bulk/x").await.status, 400);
 }
 
 #[tokio::test]

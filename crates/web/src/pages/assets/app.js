@@ -1,8 +1,11 @@
 // Theme, keys, copy, times, filters, and changing parts of a page without loading it again.
 import { act } from './act.js';
+import { bulk } from './bulk.js';
+import { edits } from './edit.js';
 import { forms } from './forms.js';
 import { graph } from './graph.js';
 import { live } from './live.js';
+import { query } from './query.js';
 
 const root = document.documentElement;
 const find = (selector) => document.querySelector(selector);
@@ -165,6 +168,9 @@ function move(by) {
 }
 
 act(load);
+bulk();
+edits();
+query();
 forms(load);
 graph();
 live(load);
