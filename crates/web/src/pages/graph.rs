@@ -50,6 +50,8 @@ pub(super) fn edges(plan: &Plan) -> Vec<(usize, usize)> {
 
 /// Around the graph.
 const MARGIN: f32 = 16.0;
+/// How far apart edges leave and reach a node, if there is room.
+const APART: f32 = 7.0;
 
 /// A node as it is drawn.
 pub(super) struct DrawnNode<'a> {
@@ -108,7 +110,8 @@ pub(super) fn drawn_edges(plan: &Plan, class: impl Fn(usize, usize) -> &'static 
 /// Nodes and edges at the places of a layout with the same nodes and edges.
 pub(super) fn draw(nodes: &[DrawnNode<'_>], edges: &[DrawnEdge], layout: &Layout, chosen: Option<&str>) -> Markup {
     let (width, height) = (layout.width + 2.0 * MARGIN, layout.height + 2.0 * MARGIN);
-    let mut bends = layout.bends.iter();
+    let bends = |at: usize| layout.bends.get(at).map_or(&[][..], Vec::as_slice);
+    let ends = ends(edges, layout);
     html! {
         svg.graph width=(width) height=(height) viewBox=(format!("0 0 {width} {height}")) role="group" aria-label="Graph" {
             defs {
@@ -117,8 +120,8 @@ pub(super) fn draw(nodes: &[DrawnNode<'_>], edges: &[DrawnEdge], layout: &Layout
                 }
             }
             g transform=(format!("translate({MARGIN} {MARGIN})")) {
-                @for edge in edges {
-                    @let path = path(layout, edge.from, edge.to, bends.next().map_or(&[][..], Vec::as_slice));
+                @for (at, edge) in edges.iter().enumerate() {
+                    @let path = path(layout, edge, ends[at], bends(at));
                     path.edge.(edge.class).on-failure[edge.is_failure] d=(path) marker-end="url(#arrow)" {}
                 }
                 @for (node, place) in nodes.iter().zip(&layout.nodes) { (draw_node(node, *place, chosen)) }
@@ -195,11 +198,40 @@ pub(super) fn action(kind: &Kind) -> &str {
     }
 }
 
+/// Where each edge leaves its source and reaches its target: side by side, in the order of where they go and come from, so that many
+/// edges of a node do not lie on each other.
+fn ends(edges: &[DrawnEdge], layout: &Layout) -> Vec<(f32, f32)> {
+    let x = |node: usize| layout.nodes[node].0;
+    let bends = |at: usize| layout.bends.get(at).into_iter().flatten();
+    let mut ends: Vec<(f32, f32)> = edges.iter().map(|edge| (x(edge.from), x(edge.to))).collect();
+    let all = || edges.iter().enumerate();
+    let leave = all().map(|(at, edge)| (edge.from, bends(at).next().map_or(x(edge.to), |bend| bend.0), at));
+    spread(leave.collect(), |at, offset| ends[at].0 += offset);
+    let reach = all().map(|(at, edge)| (edge.to, bends(at).next_back().map_or(x(edge.from), |bend| bend.0), at));
+    spread(reach.collect(), |at, offset| ends[at].1 += offset);
+    ends
+}
+
+/// Moves the edges of each node apart: node, place of the other end, edge.
+fn spread(mut all: Vec<(usize, f32, usize)>, mut shift: impl FnMut(usize, f32)) {
+    all.sort_by(|left, right| left.0.cmp(&right.0).then(left.1.total_cmp(&right.1)));
+    for edges in all
+        .chunk_by(|left, right| left.0 == right.0)
+        .filter(|edges| edges.len() > 1)
+    {
+        let last = (edges.len() - 1) as f32;
+        let room = (last * APART).min(WIDTH - 40.0);
+        for (rank, (_, _, edge)) in edges.iter().enumerate() {
+            shift(*edge, room * (rank as f32 / last - 0.5));
+        }
+    }
+}
+
 /// From the bottom of a node through the bends to the top of another.
-fn path(layout: &Layout, from: usize, to: usize, bends: &[Point]) -> String {
-    let (mut x, mut y) = (layout.nodes[from].0, layout.nodes[from].1 + HEIGHT / 2.0);
+fn path(layout: &Layout, edge: &DrawnEdge, ends: (f32, f32), bends: &[Point]) -> String {
+    let (mut x, mut y) = (ends.0, layout.nodes[edge.from].1 + HEIGHT / 2.0);
     let mut path = format!("M{x:.1} {y:.1}");
-    let end = (layout.nodes[to].0, layout.nodes[to].1 - HEIGHT / 2.0);
+    let end = (ends.1, layout.nodes[edge.to].1 - HEIGHT / 2.0);
     // A bend is a straight line as high as a node, so that the edge passes between nodes.
     let stops = bends.iter().map(|(x, y)| (*x, y - HEIGHT / 2.0, y + HEIGHT / 2.0));
     for (next, top, bottom) in stops.chain([(end.0, end.1, end.1)]) {
