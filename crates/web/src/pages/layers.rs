@@ -4,6 +4,7 @@
 //! 2. An edge over several layers gets a bend in each layer between, so that it does not run through nodes.
 //! 3. Within a layer, nodes are ordered by the mean position of their neighbours (a few sweeps down and up).
 //! 4. Each is moved as close to its neighbours as the order and the distances allow (least squares).
+//! 5. Two layers have more distance where edges between them go far to the side, so that these do not lie on each other.
 //!
 //! What must stay true: the result depends on the edges only, and 2,000 nodes take milliseconds.
 
@@ -12,6 +13,9 @@ pub(crate) const WIDTH: f32 = 196.0;
 pub(crate) const HEIGHT: f32 = 44.0;
 const GAP_X: f32 = 24.0;
 const GAP_Y: f32 = 44.0;
+/// The largest distance of two layers, and how much of it an edge needs for each unit that it goes to the side.
+const MAX_GAP_Y: f32 = 320.0;
+const SLOPE: f32 = 0.08;
 /// The width of a bend.
 const BEND: f32 = 16.0;
 
@@ -51,13 +55,11 @@ pub(crate) fn layout(count: usize, edges: &[(usize, usize)]) -> Layout {
         graph.order(sweep % 2 == 0);
     }
     graph.place();
-    let place = |vertex: &usize| {
-        let y = graph.layer[*vertex] as f32 * (HEIGHT + GAP_Y) + HEIGHT / 2.0;
-        (graph.x[*vertex], y)
-    };
+    let tops = graph.tops();
+    let place = |vertex: &usize| (graph.x[*vertex], tops[graph.layer[*vertex]] + HEIGHT / 2.0);
     Layout {
         width: graph.width(),
-        height: graph.rows.len().max(1) as f32 * (HEIGHT + GAP_Y) - GAP_Y,
+        height: tops.last().map_or(HEIGHT, |top| top + HEIGHT),
         nodes: (0..count).map(|node| place(&node)).collect(),
         bends: paths.iter().map(|path| path.iter().map(place).collect()).collect(),
     }
@@ -244,6 +246,25 @@ impl Layers {
         }
     }
 
+    /// Where each layer begins.
+    fn tops(&self) -> Vec<f32> {
+        let mut far = vec![0.0_f32; self.rows.len()];
+        for (vertex, below) in self.below.iter().enumerate() {
+            for next in below {
+                let layer = self.layer[vertex];
+                far[layer] = far[layer].max((self.x[vertex] - self.x[*next]).abs());
+            }
+        }
+        let mut top = 0.0;
+        far.iter()
+            .map(|far| {
+                let here = top;
+                top += HEIGHT + (far * SLOPE).clamp(GAP_Y, MAX_GAP_Y);
+                here
+            })
+            .collect()
+    }
+
     fn width(&self) -> f32 {
         let right = (0..self.x.len()).map(|vertex| self.x[vertex] + self.half(vertex));
         right.fold(WIDTH, f32::max)
@@ -290,6 +311,16 @@ mod tests {
         let diamond = layout(4, &[(0, 1), (0, 2), (1, 3), (2, 3)]);
         let middle = (diamond.nodes[1].0 + diamond.nodes[2].0) / 2.0;
         assert!((diamond.nodes[0].0 - middle).abs() < 1.0 && (diamond.nodes[3].0 - middle).abs() < 1.0);
+    }
+
+    #[test]
+    fn layers_have_more_distance_where_edges_go_far_to_the_side() {
+        let fan: Vec<_> = (1..=200).map(|node| (0, node)).chain([(1, 201)]).collect();
+        let fan = layout(202, &fan);
+        let (first, second, third) = (fan.nodes[0].1, fan.nodes[1].1, fan.nodes[201].1);
+        assert!(second - first > 4.0 * HEIGHT, "{first} {second}");
+        assert_eq!(third - second, HEIGHT + GAP_Y);
+        assert!((fan.height - third - HEIGHT / 2.0).abs() < 0.1);
     }
 
     #[test]
