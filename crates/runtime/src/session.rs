@@ -179,7 +179,9 @@ impl Session {
         };
         let workflow = request.workflow_id.clone();
         let recorder = self.recorder();
-        recorder.record_before(ACTION, &workflow, about, start(request)).await
+        // On the heap, so that the starts above do not have its size.
+        let recorded = recorder.record_before(ACTION, &workflow, about, start(request));
+        Box::pin(recorded).await
     }
 
     /// Gives a request the tenant and the principal of this caller, if it may be made.

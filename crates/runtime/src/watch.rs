@@ -86,8 +86,8 @@ pub(crate) struct Hub {
 struct Watched {
     runs: HashMap<RunId, Arc<WatchedRun>>,
     lists: Vec<Arc<WatchedList>>,
-    /// Whether the task of `poll.rs` runs.
-    is_polling: bool,
+    /// When the task of `poll.rs` looks what is due; `None` if it does not run.
+    looks_at: Option<Instant>,
 }
 
 /// One watched run. All its watchers share it.
@@ -215,9 +215,10 @@ impl Watch {
         let mut poll = lock(&self.entry.poll);
         let interval = poll::interval(&self.shared);
         poll.pause = FIRST_PAUSE.min(interval);
-        poll.due = Some(Instant::now() + poll.pause);
+        let due = Instant::now() + poll.pause;
+        poll.due = Some(due);
         drop(poll);
-        poll::start(&self.shared);
+        poll::start(&self.shared, due);
     }
 
     /// What is known of the run now.

@@ -22,37 +22,38 @@ impl Driver {
         let (tasks, abandon) = (shared.shutdown.tasks.clone(), shared.shutdown.abandon.clone());
         let (sender, receiver) = oneshot::channel();
         let (run, epoch, gaps) = (self.meta.id, self.meta.epoch, shared.admission.lease_gate.gaps());
-        let drive = async move {
-            let mut sender = Some(sender);
-            loop {
-                let answer = shared.enqueue(&new).await;
-                let known = !matches!(answer, Err(StoreError::Unknown(_)));
-                let created = matches!(answer, Ok(Enqueued::Created))
-                    || (sender.is_none()
-                        && matches!(answer, Ok(Enqueued::Existing { run, status })
-                        if run == new.id && stored_before(status) == Enqueued::Created));
-                if let Some(sender) = sender.take() {
-                    let _ = sender.send(answer); // the caller may have stopped waiting
-                }
-                match known {
-                    true if created => {
-                        if let Some(first) = &new.local_start {
-                            shared.emit(self.spans(first.started_at, &first.events, &[]));
-                        }
-                        self.count_start();
-                        drop((new, memory));
-                        if self.still_holds(gaps).await {
-                            self.drive_guarded().await;
-                        }
-                        return;
-                    }
-                    true => return,
-                    false if shared.shutdown.is_stopping() => return,
-                    false => tokio::time::sleep(pause_after(UNKNOWN_OUTCOME)).await,
-                }
-            }
-        };
         let task = tasks.spawn(async move {
+            // It borrows the driver: a future that owned it would be twice as large.
+            let drive = async {
+                let mut sender = Some(sender);
+                loop {
+                    let answer = shared.enqueue(&new).await;
+                    let known = !matches!(answer, Err(StoreError::Unknown(_)));
+                    let created = matches!(answer, Ok(Enqueued::Created))
+                        || (sender.is_none()
+                            && matches!(answer, Ok(Enqueued::Existing { run, status })
+                            if run == new.id && stored_before(status) == Enqueued::Created));
+                    if let Some(sender) = sender.take() {
+                        let _ = sender.send(answer); // the caller may have stopped waiting
+                    }
+                    match known {
+                        true if created => {
+                            if let Some(first) = &new.local_start {
+                                shared.emit(self.spans(first.started_at, &first.events, &[]));
+                            }
+                            self.count_start();
+                            drop((new, memory));
+                            if self.still_holds(gaps).await {
+                                self.drive_guarded().await;
+                            }
+                            return;
+                        }
+                        true => return,
+                        false if shared.shutdown.is_stopping() => return,
+                        false => tokio::time::sleep(pause_after(UNKNOWN_OUTCOME)).await,
+                    }
+                }
+            };
             tokio::select! {
                 biased;
                 () = abandon.cancelled() => {}

@@ -141,7 +141,8 @@ impl Engine {
         }
         let is_draft = head.status == Lifecycle::Draft && shared.settings.allow_draft_execution;
         let version = match request.version {
-            None if is_draft => match workflows.snapshot(&head).await? {
+            // On the heap, as it is rare and large: the future of a start is moved several times.
+            None if is_draft => match Box::pin(workflows.snapshot(&head)).await? {
                 Some(version) => Some(version),
                 None => return Ok(None),
             },

@@ -123,10 +123,11 @@ impl Session {
         let mut state = lock(&feed.list.poll);
         if state.due.is_none() {
             state.pause = FIRST_PAUSE.max(poll::interval(shared) / 2);
-            state.due = Some(Instant::now() + state.pause);
         }
+        let due = state.due.unwrap_or_else(|| Instant::now() + state.pause);
+        state.due = Some(due);
         drop(state);
-        poll::start(shared);
+        poll::start(shared, due);
         Ok(feed)
     }
 }

@@ -21,13 +21,21 @@ pub(super) fn interval(shared: &Shared) -> Duration {
     shared.settings.poll_interval * 2
 }
 
-/// Starts the task if it does not run, or wakes it.
-pub(super) fn start(shared: &Arc<Shared>) {
+/// The shortest time between two polls: what becomes due meanwhile shares the next one. Without it, the task would look at all
+/// watched runs for each one that is added.
+const LEAST_PAUSE: Duration = Duration::from_millis(10);
+
+/// Something is due at this time: starts the task if it does not run, or wakes it if it would look later.
+pub(super) fn start(shared: &Arc<Shared>, due: Instant) {
     let hub = &shared.hub;
-    let is_polling = std::mem::replace(&mut lock(&hub.watched).is_polling, true);
-    match is_polling {
-        true => hub.wake.notify_one(),
-        false => drop(tokio::spawn(run(shared.clone()))),
+    let mut watched = lock(&hub.watched);
+    match watched.looks_at {
+        Some(looks_at) if looks_at <= due => {}
+        Some(_) => hub.wake.notify_one(),
+        None => {
+            watched.looks_at = Some(due);
+            tokio::spawn(run(shared.clone()));
+        }
     }
 }
 
@@ -35,7 +43,8 @@ async fn run(shared: Arc<Shared>) {
     let hub = &shared.hub;
     // All runs that are polled at the full interval share its ticks.
     let began = Instant::now();
-    while let Some(due) = hub.next_due() {
+    let mut earliest = began;
+    while let Some(due) = hub.next_due(earliest) {
         tokio::select! {
             biased;
             () = shared.shutdown.stopping.cancelled() => break,
@@ -48,6 +57,7 @@ async fn run(shared: Arc<Shared>) {
         };
         poll_runs(&shared, &ticks).await;
         poll_lists(&shared, &ticks).await;
+        earliest = Instant::now() + LEAST_PAUSE;
     }
 }
 
@@ -81,16 +91,14 @@ impl PollState {
 }
 
 impl Hub {
-    /// When the next poll is due. `None`, after which the task must end, if nothing is watched.
-    fn next_due(&self) -> Option<Instant> {
+    /// When the next poll is made: once something is due, and not before `earliest`. `None`, after which the task must end, if nothing is
+    /// watched.
+    fn next_due(&self, earliest: Instant) -> Option<Instant> {
         let mut watched = lock(&self.watched);
         let runs = watched.runs.values().filter_map(|run| lock(&run.poll).due);
         let lists = watched.lists.iter().filter_map(|list| lock(&list.poll).due);
-        let due = runs.chain(lists).min();
-        if due.is_none() {
-            watched.is_polling = false;
-        }
-        due
+        watched.looks_at = runs.chain(lists).min().map(|due| due.max(earliest));
+        watched.looks_at
     }
 
     /// The runs whose poll is due, except those that this process holds. Theirs is planned again.
