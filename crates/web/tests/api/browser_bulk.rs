@@ -80,7 +80,9 @@ async fn selected_runs_are_counted_then_cancelled_once() {
     // A slow double click hits the button of the next question. It does nothing.
     browser.click_second("#confirm [data-yes]").await;
     assert_eq!(
-        browser.eval("document.querySelector('#confirm [data-yes]').disabled").await,
+        browser
+            .eval("document.querySelector('#confirm [data-yes]').disabled")
+            .await,
         false
     );
     let text = browser.text("#confirm").await;
