@@ -170,6 +170,11 @@ async fn a_refused_stream_is_replaced_by_asking() {
         run(&server).await;
         browser.until(&format!("{ROWS} === {count}")).await;
     }
+    assert_eq!(
+        browser.eval("window.streams.length").await,
+        1,
+        "the page asked for the rows"
+    );
     assert_eq!(browser.eval("document.querySelector('[data-away]').hidden").await, true);
     assert_eq!(browser.problems, Vec::<String>::new());
     assert_eq!(browser.eval("window.harmed ?? null").await, Value::Null);

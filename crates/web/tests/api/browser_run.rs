@@ -154,12 +154,15 @@ async fn reruns_can_be_changed() {
         .until("document.querySelector('#confirm [data-node=b]')?.value.includes('trigger.b')")
         .await;
     browser.picture("rerun-parameters").await;
-    fill(
-        &mut browser,
-        "#confirm [data-node=b]",
-        "{ \"b\": \"fixed {{ trigger.n }}\" }",
-    )
-    .await;
+    fill(&mut browser, "#confirm [data-node=b]", "{ \"b\": 1 }").await;
+    browser.click("#confirm [data-yes]").await;
+    browser
+        .until("document.querySelector('#confirm [data-error]').textContent.includes('\"of\" cannot be removed')")
+        .await;
+    // Only what differs is sent: `more` is that of the new version.
+    browser
+        .eval("{ const f = document.querySelector('#confirm [data-node=b]'); f.value = f.defaultValue.replace('{{ trigger.b }}', 'fixed {{ trigger.n }}'); }")
+        .await;
     let run = repeated(&mut browser, &server, &id, "succeeded").await;
     assert_eq!(
         (&run["outputs"], &run["workflowVersion"]),
