@@ -28,13 +28,17 @@ const LIMIT: u32 = 50;
 /// How often the page of a job that goes on asks for changes.
 const POLL_MS: u32 = 1000;
 
-/// Action, verb, and what is left out of a job.
+/// Action, verb, and why a job leaves runs out.
 const ACTIONS: [(&str, &str, &str); 5] = [
-    ("cancel", "Cancel", "have ended"),
-    ("pause", "Pause", "have ended or are paused"),
-    ("resume", "Resume", "are not paused"),
-    ("rerun", "Rerun", "have nothing to repeat, or have not ended"),
-    ("delete", "Delete", "have not ended"),
+    ("cancel", "Cancel", "Runs that have ended cannot be cancelled."),
+    ("pause", "Pause", "Runs that have ended or are paused cannot be paused."),
+    ("resume", "Resume", "Only runs that are paused can be resumed."),
+    (
+        "rerun",
+        "Rerun",
+        "Only runs that have ended, and have something to repeat, can be repeated.",
+    ),
+    ("delete", "Delete", "Only runs that have ended can be deleted."),
 ];
 
 /// Whether the caller can start any bulk job.
@@ -48,7 +52,7 @@ pub(super) fn bar(session: &Session, query: &ListQuery) -> Markup {
     let actions = ACTIONS.into_iter().filter(|(name, ..)| *name != "delete" || can_delete);
     html! {
         div #bulk .bulk role="region" aria-label="Selected runs" hidden data-hold data-query=[as_query(query)] {
-            b data-selected aria-live="polite" {}
+            b data-selected aria-live="polite" title="The list does not change while runs are selected" {}
             button.plain data-select="page" { "All on this page" }
             @if as_query(query).is_some() { button.plain data-select="query" { "All that match the filters" } }
             button.plain data-select="none" { "Select none" }

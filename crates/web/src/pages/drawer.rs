@@ -107,7 +107,7 @@ fn skip_fields(node: &Node) -> Markup {
                 }
             }
         }
-        label.stacked { span { "Outputs" } textarea name="outputs" data-json rows="4" spellcheck="false" autocapitalize="off" { "{}" } }
+        label.stacked { span { @if outcomes.is_empty() { "Outputs" } @else { "Other outputs" } } textarea name="outputs" data-json rows="4" spellcheck="false" autocapitalize="off" { "{}" } }
     }
 }
 

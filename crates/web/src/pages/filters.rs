@@ -106,7 +106,7 @@ pub(super) fn wrong_filter(frame: Frame, query: &ListQuery, error: &ApiError) ->
             (error.message)
             @if let Some(text) = corrected {
                 @let rather = ListQuery { query: Some(text.clone()), ..query.clone() };
-                p { "Search for " a.mono data-corrected href=(address(&rather, None)) { (cut(&text, 200)) } " instead" }
+                p { "Search for " a data-corrected href=(address(&rather, None)) { code { (cut(&text, 200)) } } " instead" }
             }
         }
     })

@@ -29,6 +29,7 @@ async fn assert_usable(browser: &mut Browser, name: &str) {
     }
     browser.size(1280, 900).await;
     browser.dark(false).await;
+    browser.until("innerWidth === 1280").await;
 }
 
 async fn jobs(server: &Server) -> Vec<Value> {
@@ -72,11 +73,18 @@ async fn selected_runs_are_counted_then_cancelled_once() {
         .await;
     browser.picture("bulk-options").await;
     browser.type_text("wrong <b>price</b>").await;
-    // The second click lands where the button of the next question is. It does nothing.
     browser.click_times("#confirm [data-yes]", 2).await;
     browser
         .until("document.querySelector('#confirm h2').innerText === 'Cancel 3 runs?'")
         .await;
+    // A slow double click hits the button of the next question. It does nothing.
+    browser.click_second("#confirm [data-yes]").await;
+    assert_eq!(
+        browser
+            .eval("document.querySelector('#confirm [data-yes]').disabled")
+            .await,
+        false
+    );
     let text = browser.text("#confirm").await;
     for part in ["exactly these 3 runs", "1 run is left out", "Cancel 3 runs"] {
         assert!(text.contains(part), "{part}: {text}");

@@ -91,13 +91,9 @@ async fn reruns_start_one_new_run_each() {
 async fn reruns_can_be_changed() {
     let server = Server::start().await;
     let id = failed(&server).await;
-    let json = ("content-type", "application/json");
-    let put = server.send(
-        Method::PUT,
-        "/api/v1/workflows/chain",
-        &[json],
-        chain("two").to_string(),
-    );
+    let headers = [("content-type", "application/json")];
+    let newer = chain("two").to_string();
+    let put = server.send(Method::PUT, "/api/v1/workflows/chain/draft", &headers, newer);
     put.await.expect(200);
     server.post_nothing("/api/v1/workflows/chain/publish").await.expect(200);
     let page = format!("{}/runs/{id}", server.base);
@@ -158,12 +154,15 @@ async fn reruns_can_be_changed() {
         .until("document.querySelector('#confirm [data-node=b]')?.value.includes('trigger.b')")
         .await;
     browser.picture("rerun-parameters").await;
-    fill(
-        &mut browser,
-        "#confirm [data-node=b]",
-        "{ \"b\": \"fixed {{ trigger.n }}\" }",
-    )
-    .await;
+    fill(&mut browser, "#confirm [data-node=b]", "{ \"b\": 1 }").await;
+    browser.click("#confirm [data-yes]").await;
+    browser
+        .until("document.querySelector('#confirm [data-error]').textContent.includes('\"of\" cannot be removed')")
+        .await;
+    // Only what differs is sent: `more` is that of the new version.
+    browser
+        .eval("{ const f = document.querySelector('#confirm [data-node=b]'); f.value = f.defaultValue.replace('{{ trigger.b }}', 'fixed {{ trigger.n }}'); }")
+        .await;
     let run = repeated(&mut browser, &server, &id, "succeeded").await;
     assert_eq!(
         (&run["outputs"], &run["workflowVersion"]),
@@ -427,6 +426,7 @@ async fn a_run_with_a_large_output_stays_usable() {
     assert!(browser.eval(&whole).await.as_u64().unwrap() > 5_400_000);
     // Too large to be edited, but it can be repeated.
     browser.press("Escape").await;
+    browser.until("!document.querySelector('.drawer')").await;
     browser.click(RERUN).await;
     browser.until("document.querySelector('#confirm[open]')").await;
     assert_eq!(

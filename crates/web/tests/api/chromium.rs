@@ -2,7 +2,7 @@
 
 use crate::harness::LONG;
 use serde_json::{Value, json};
-use std::{path::Path, process::Stdio};
+use std::{ops::RangeInclusive, path::Path, process::Stdio};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -212,13 +212,22 @@ impl Browser {
     }
 
     pub async fn click_times(&mut self, selector: &str, times: u32) {
+        self.clicks(selector, 1..=times).await;
+    }
+
+    /// The second click of a double click whose first click hit something else at this place.
+    pub async fn click_second(&mut self, selector: &str) {
+        self.clicks(selector, 2..=2).await;
+    }
+
+    async fn clicks(&mut self, selector: &str, counts: RangeInclusive<u32>) {
         let script = format!(
             "(() => {{ const e = document.querySelector({}); e.scrollIntoView({{ block: 'center' }}); const b = e.getBoundingClientRect(); \
              return [b.x + b.width / 2, b.y + b.height / 2]; }})()",
             json!(selector)
         );
         let at = self.eval(&script).await;
-        for count in 1..=times {
+        for count in counts {
             for kind in ["mousePressed", "mouseReleased"] {
                 let event = json!({ "type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": count });
                 self.call("Input.dispatchMouseEvent", event).await;

@@ -40,7 +40,7 @@ export function bulk() {
       yes: 'Preview',
       form: find(`#bulk-${action}`),
     }, async (slot) => JSON.parse((await send('/api/v1/bulk', body(base, slot))).text));
-    const others = job.leftOut > 0 ? ` ${runs(job.leftOut)} ${job.leftOut === 1 ? 'is' : 'are'} left out, because they ${leftOut}.` : '';
+    const others = job.leftOut > 0 ? ` ${runs(job.leftOut)} ${job.leftOut === 1 ? 'is' : 'are'} left out. ${leftOut}` : '';
     const what = `${verb} ${runs(job.total)}`;
     const discard = () => send(`/api/v1/bulk/${job.id}/cancel`).catch(() => { /* It is removed after some days. */ });
     if (job.total === 0) {

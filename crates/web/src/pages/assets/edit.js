@@ -4,9 +4,10 @@ const SPACE = /[ \t\n\r]*/y;
 const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
 const ATOM = /(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)(?![\w.+-])/y;
 
-// The place of the first mistake in a JSON text, as { at, message }; null if there is none.
-export function mistake(text) {
-  let at = 0;
+// The place of the first mistake in a JSON text, as { at, message }; null if there is none. `outer` gets the members of an object
+// that is the whole text, each as it is written.
+export function mistake(text, outer = new Map()) {
+  let [at, depth] = [0, 0];
   const skip = (pattern) => {
     pattern.lastIndex = at;
     const found = pattern.exec(text);
@@ -22,7 +23,9 @@ export function mistake(text) {
   };
   const list = (end, item) => {
     if (take(end)) return;
+    depth += 1;
     do item(); while (take(','));
+    depth -= 1;
     if (!take(end)) fail(`“,” or “${end}” is expected`);
   };
   const value = () => {
@@ -33,9 +36,14 @@ export function mistake(text) {
   };
   const member = () => {
     skip(SPACE);
+    const start = at;
     if (!skip(STRING)) fail('a name in quotation marks is expected');
+    const name = text.slice(start, at);
     if (!take(':')) fail('“:” is expected');
+    skip(SPACE);
+    const begin = at;
     value();
+    if (depth === 1) outer.set(name, text.slice(begin, at));
   };
   try {
     value();
@@ -82,9 +90,23 @@ export function members(slot) {
       if (field.checked && field.value) found.push([field.name, field.value]);
     } else if (field.value.trim() !== '') found.push([field.name, JSON.stringify(field.value.trim())]);
   }
-  const edits = [...slot.querySelectorAll('[data-node]')].filter((field) => field.value !== field.defaultValue);
-  if (edits.length) found.push(['parameters', `{${edits.map((field) => `${JSON.stringify(field.dataset.node)}: ${json(field)}`).join(', ')}}`]);
+  const edits = [...slot.querySelectorAll('[data-node]')].flatMap((field) => {
+    const text = changed(field);
+    return text === null ? [] : [`${JSON.stringify(field.dataset.node)}: ${text}`];
+  });
+  if (edits.length) found.push(['parameters', `{${edits.join(', ')}}`]);
   return found;
+}
+
+// The parameters that differ from those of the document. The others are not sent: the new run may follow another version.
+function changed(field) {
+  const [before, after] = [new Map(), new Map()];
+  if (!json(field).startsWith('{')) refuse(field, `${label(field)} must be an object`);
+  mistake(field.defaultValue, before);
+  mistake(field.value, after);
+  for (const name of before.keys()) if (!after.has(name)) refuse(field, `${label(field)}: ${name} cannot be removed, only changed`);
+  const rest = [...after].filter(([name, text]) => before.get(name) !== text);
+  return rest.length ? `{${rest.map(([name, text]) => `${name}: ${text}`).join(', ')}}` : null;
 }
 
 function withOutcome(field, outcome) {
