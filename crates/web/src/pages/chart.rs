@@ -3,7 +3,8 @@
 //! What must stay true: a chart shows exactly the numbers of its table. Series differ by shape and word, not by colour only. Texts are
 //! HTML beside the picture, so the picture may have any width.
 
-use super::parts::{duration, exact};
+use super::parts::duration;
+use crate::time::Iso;
 use fermata_runtime::stats::Span;
 use fermata_store::stats::{RunCounts, Stats, StatsPart, start_of};
 use maud::{Markup, html};
@@ -158,7 +159,7 @@ impl Chart<'_> {
                         }
                     }
                 }
-                div.ends { (exact(start_of(span.from))) span { "now" } }
+                div.ends { span { (exact_minute(span.from)) } span { "now" } }
                 details {
                     summary { (self.title) " as a table" }
                     @if parts.is_empty() { p.muted { "Nothing in this time." } }
@@ -226,7 +227,7 @@ impl Chart<'_> {
             Some(format!("{} {}", (self.text)(number), series.word))
         });
         let numbers: Vec<String> = numbers.collect();
-        format!("{}: {}", crate::time::Iso(start_of(part.minute)), numbers.join(", "))
+        format!("{}: {}", exact_minute(part.minute), numbers.join(", "))
     }
 
     fn table(&self, parts: &[&StatsPart]) -> Markup {
@@ -237,7 +238,7 @@ impl Chart<'_> {
                     tbody {
                         @for part in parts.iter().rev() {
                             tr {
-                                td { (exact(start_of(part.minute))) }
+                                td { (exact_minute(part.minute)) }
                                 @for series in self.series {
                                     td.num { @match (series.of)(part) { Some(number) => ((self.text)(number)), None => "–" } }
                                 }
@@ -248,6 +249,12 @@ impl Chart<'_> {
             }
         }
     }
+}
+
+/// The time at which a minute begins.
+fn exact_minute(minute: i64) -> String {
+    let text = Iso(start_of(minute)).to_string().replace('T', " ");
+    text.get(..16).unwrap_or(&text).to_owned()
 }
 
 /// The place of a part, from the left.
