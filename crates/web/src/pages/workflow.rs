@@ -85,7 +85,7 @@ pub(crate) async fn page(
             }
             div.stack {
                 @if session.caller().has(Scope::Execute) && workflow.status == Lifecycle::Active { (run_form(&workflow, plan.and_then(|plan| plan.trigger_schema.as_ref()))) }
-                div #numbers data-live { div.card.pad { (chart::throughput(&stats, span)) } }
+                div #numbers data-live { div.card.pad { (chart::THROUGHPUT.drawn(&stats, span)) } }
                 (runs_panel(&runs, &workflow, now))
             }
         }
