@@ -23,6 +23,7 @@ mod graph;
 mod graph_difference;
 mod inbox;
 mod json;
+mod lanes;
 mod layers;
 mod load;
 mod parts;

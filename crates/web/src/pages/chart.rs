@@ -3,7 +3,8 @@
 //! What must stay true: a chart shows exactly the numbers of its table. Series differ by shape and word, not by colour only. Texts are
 //! HTML beside the picture, so the picture may have any width.
 
-use super::parts::{duration, exact};
+use super::parts::duration;
+use crate::time::Iso;
 use fermata_runtime::stats::Span;
 use fermata_store::stats::{RunCounts, Stats, StatsPart, start_of};
 use maud::{Markup, html};
@@ -13,11 +14,7 @@ use std::fmt::Write;
 const HEIGHT: f64 = 100.0;
 
 /// A series: its class, its word, and its number in a part, if there is one.
-struct Series<'a> {
-    class: &'static str,
-    word: &'static str,
-    of: &'a dyn Fn(&StatsPart) -> Option<u64>,
-}
+type Series = (&'static str, &'static str, fn(&StatsPart) -> Option<u64>);
 
 /// How the numbers are drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,95 +25,51 @@ enum Shape {
     Lines,
 }
 
-struct Chart<'a> {
+/// A chart: its title, its series, and a number for people.
+pub(super) struct Chart {
     title: &'static str,
     shape: Shape,
-    series: &'a [Series<'a>],
-    /// A number for people.
+    series: &'static [Series],
     text: fn(u64) -> String,
 }
 
-/// Runs that ended, by status.
-pub(super) fn throughput(stats: &Stats, span: Span) -> Markup {
-    let series = [
-        Series {
-            class: "c-succeeded",
-            word: "succeeded",
-            of: &|part| Some(part.counts.succeeded),
-        },
-        Series {
-            class: "c-failed",
-            word: "failed",
-            of: &|part| Some(part.counts.failed),
-        },
-        Series {
-            class: "c-cancelled",
-            word: "cancelled",
-            of: &|part| Some(part.counts.cancelled),
-        },
-    ];
-    let chart = Chart {
-        title: "Runs that ended",
-        shape: Shape::Bars,
-        series: &series,
-        text: |count| count.to_string(),
-    };
-    chart.drawn(stats, span)
-}
+pub(super) const THROUGHPUT: Chart = Chart {
+    title: "Runs that ended",
+    shape: Shape::Bars,
+    series: &[
+        ("c-succeeded", "succeeded", |part| Some(part.counts.succeeded)),
+        ("c-failed", "failed", |part| Some(part.counts.failed)),
+        ("c-cancelled", "cancelled", |part| Some(part.counts.cancelled)),
+    ],
+    text: count,
+};
 
-/// Runs that started.
-pub(super) fn starts(stats: &Stats, span: Span) -> Markup {
-    let series = [Series {
-        class: "c-started",
-        word: "started",
-        of: &|part| Some(part.counts.started),
-    }];
-    let chart = Chart {
-        title: "Runs that started",
-        shape: Shape::Bars,
-        series: &series,
-        text: |count| count.to_string(),
-    };
-    chart.drawn(stats, span)
-}
+pub(super) const STARTS: Chart = Chart {
+    title: "Runs that started",
+    shape: Shape::Bars,
+    series: &[("c-started", "started", |part| Some(part.counts.started))],
+    text: count,
+};
 
-/// How long runs took.
-pub(super) fn latency(stats: &Stats, span: Span) -> Markup {
-    let series = [
-        Series {
-            class: "c-p95",
-            word: "p95",
-            of: &|part| part.counts.quantile(0.95),
-        },
-        Series {
-            class: "c-p50",
-            word: "p50",
-            of: &|part| part.counts.quantile(0.5),
-        },
-    ];
-    let chart = Chart {
-        title: "Duration",
-        shape: Shape::Lines,
-        series: &series,
-        text: millis,
-    };
-    chart.drawn(stats, span)
-}
+pub(super) const LATENCY: Chart = Chart {
+    title: "Duration",
+    shape: Shape::Lines,
+    series: &[
+        ("c-p95", "p95", |part| part.counts.quantile(0.95)),
+        ("c-p50", "p50", |part| part.counts.quantile(0.5)),
+    ],
+    text: millis,
+};
 
-/// Runs that waited for a runner.
-pub(super) fn queue(stats: &Stats, span: Span) -> Markup {
-    let series = [Series {
-        class: "c-queue",
-        word: "waiting",
-        of: &|part| Some(part.waiting),
-    }];
-    let chart = Chart {
-        title: "Queue",
-        shape: Shape::Bars,
-        series: &series,
-        text: |count| count.to_string(),
-    };
-    chart.drawn(stats, span)
+pub(super) const QUEUE: Chart = Chart {
+    title: "Runs that waited for a runner",
+    shape: Shape::Bars,
+    series: &[("c-queue", "waiting", |part| Some(part.waiting))],
+    text: count,
+};
+
+fn count(count: u64) -> String {
+    count.to_string()
 }
 
 /// A duration in milliseconds.
@@ -133,8 +86,8 @@ pub(super) fn success_rate(counts: &RunCounts) -> Option<String> {
     })
 }
 
-impl Chart<'_> {
-    fn drawn(&self, stats: &Stats, span: Span) -> Markup {
+impl Chart {
+    pub fn drawn(&self, stats: &Stats, span: Span) -> Markup {
         let step = i64::from(span.step.max(1));
         let count = (span.until - span.from + step - 1) / step;
         let parts: Vec<&StatsPart> = stats.series.iter().collect();
@@ -147,7 +100,7 @@ impl Chart<'_> {
             figure.chart {
                 figcaption {
                     b { (self.title) }
-                    span.legend { @for series in self.series { i.(series.class) {} (series.word) } }
+                    span.legend { @for (class, word, _) in self.series { i.(class) {} (word) } }
                 }
                 div.plot {
                     span.top-number { (if top == 0 { String::new() } else { (self.text)(top) }) }
@@ -158,7 +111,7 @@ impl Chart<'_> {
                         }
                     }
                 }
-                div.ends { (exact(start_of(span.from))) span { "now" } }
+                div.ends { span { (exact_minute(span.from)) } span { "now" } }
                 details {
                     summary { (self.title) " as a table" }
                     @if parts.is_empty() { p.muted { "Nothing in this time." } }
@@ -170,7 +123,7 @@ impl Chart<'_> {
 
     /// What the highest point of a part stands for.
     fn height(&self, part: &StatsPart) -> u64 {
-        let numbers = self.series.iter().filter_map(|series| (series.of)(part));
+        let numbers = self.series.iter().filter_map(|(_, _, of)| of(part));
         match self.shape {
             Shape::Bars => numbers.sum(),
             Shape::Lines => numbers.max().unwrap_or(0),
@@ -181,16 +134,10 @@ impl Chart<'_> {
         let mut bars = Vec::new();
         for part in parts {
             let mut below = 0.0;
-            for series in self.series {
-                let height = scaled((series.of)(part).unwrap_or(0), top);
+            for (class, _, of) in self.series {
+                let height = scaled(of(part).unwrap_or(0), top);
                 if height > 0.0 {
-                    bars.push((
-                        series.class,
-                        place(part, span) + 0.1,
-                        HEIGHT - below - height,
-                        height,
-                        part,
-                    ));
+                    bars.push((*class, place(part, span) + 0.1, HEIGHT - below - height, height, part));
                 }
                 below += height;
             }
@@ -205,10 +152,10 @@ impl Chart<'_> {
     }
 
     fn lines(&self, parts: &[&StatsPart], span: Span, top: u64) -> Markup {
-        let path = |series: &Series<'_>| {
+        let path = |of: fn(&StatsPart) -> Option<u64>| {
             let (mut path, mut end) = (String::new(), f64::NAN);
             for part in parts {
-                let Some(number) = (series.of)(part) else { continue };
+                let Some(number) = of(part) else { continue };
                 let (x, y) = (place(part, span), HEIGHT - scaled(number, top));
                 let join = if x == end { 'L' } else { 'M' };
                 end = x + 1.0;
@@ -216,30 +163,30 @@ impl Chart<'_> {
             }
             path
         };
-        html! { @for series in self.series { path.line.(series.class) d=(path(series)) {} } }
+        html! { @for (class, _, of) in self.series { path.line.(class) d=(path(*of)) {} } }
     }
 
     /// The numbers of a part in a sentence.
     fn says(&self, part: &StatsPart) -> String {
-        let numbers = self.series.iter().filter_map(|series| {
-            let number = (series.of)(part)?;
-            Some(format!("{} {}", (self.text)(number), series.word))
-        });
+        let numbers = self
+            .series
+            .iter()
+            .filter_map(|(_, word, of)| Some(format!("{} {word}", (self.text)(of(part)?))));
         let numbers: Vec<String> = numbers.collect();
-        format!("{}: {}", crate::time::Iso(start_of(part.minute)), numbers.join(", "))
+        format!("{}: {}", exact_minute(part.minute), numbers.join(", "))
     }
 
     fn table(&self, parts: &[&StatsPart]) -> Markup {
         html! {
             div.scroll tabindex="0" role="region" aria-label=(format!("{}, table", self.title)) {
                 table.list {
-                    thead { tr { th { "From" } @for series in self.series { th.num { (series.word) } } } }
+                    thead { tr { th { "From" } @for (_, word, _) in self.series { th.num { (word) } } } }
                     tbody {
                         @for part in parts.iter().rev() {
                             tr {
-                                td { (exact(start_of(part.minute))) }
-                                @for series in self.series {
-                                    td.num { @match (series.of)(part) { Some(number) => ((self.text)(number)), None => "–" } }
+                                td { (exact_minute(part.minute)) }
+                                @for (_, _, of) in self.series {
+                                    td.num { @match of(part) { Some(number) => ((self.text)(number)), None => "–" } }
                                 }
                             }
                         }
@@ -248,6 +195,12 @@ impl Chart<'_> {
             }
         }
     }
+}
+
+/// The time at which a minute begins.
+fn exact_minute(minute: i64) -> String {
+    let text = Iso(start_of(minute)).to_string().replace('T', " ");
+    text.get(..16).unwrap_or(&text).to_owned()
 }
 
 /// The place of a part, from the left.
@@ -296,7 +249,7 @@ mod tests {
     #[test]
     fn a_chart_and_its_table_show_the_same_numbers() {
         let (stats, span) = stats();
-        let text = throughput(&stats, span).into_string();
+        let text = THROUGHPUT.drawn(&stats, span).into_string();
         assert!(text.contains(r#"viewBox="0 0 6 100""#), "{text}");
         // Four runs are the whole height: three quarters succeeded, one quarter failed, above them.
         assert!(
@@ -310,7 +263,7 @@ mod tests {
         assert!(text.contains("3 succeeded, 1 failed, 0 cancelled"), "{text}");
         assert_eq!(text.matches("<rect").count(), 3, "{text}");
         assert_eq!(text.matches("<tr>").count(), 4, "{text}");
-        let text = queue(&stats, span).into_string();
+        let text = QUEUE.drawn(&stats, span).into_string();
         assert!(
             text.contains(r#"x="1.10" width="0.8" y="0.00""#) && text.contains("at most 7"),
             "{text}"
@@ -320,11 +273,11 @@ mod tests {
     #[test]
     fn lines_have_gaps_where_nothing_ended() {
         let (stats, span) = stats();
-        let text = latency(&stats, span).into_string();
+        let text = LATENCY.drawn(&stats, span).into_string();
         assert_eq!(text.matches("<path").count(), 2, "{text}");
         let path = text.split(" d=\"").nth(1).unwrap().split('"').next().unwrap();
         assert_eq!(path.matches('M').count(), 2, "{path}");
-        let empty = latency(&Stats::default(), span).into_string();
+        let empty = LATENCY.drawn(&Stats::default(), span).into_string();
         assert!(
             empty.contains("nothing in this time") && !empty.contains("NaN"),
             "{empty}"

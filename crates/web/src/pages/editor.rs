@@ -9,7 +9,7 @@ use super::{
     difference::lines,
     dry_run,
     frame::{Frame, Tab},
-    graph,
+    graph, json,
     layers::layout,
     parts::{ago, mark},
     versions,
@@ -81,7 +81,7 @@ pub(crate) async fn edit(As(session): As, Name(reference): Name) -> Result<Page,
 
 /// The draft with its ETag, else the current version, and what it is.
 async fn stored(session: &Session, workflow: &Workflow) -> Result<(String, Option<String>, Markup), ApiError> {
-    let text = |source: &[u8]| String::from_utf8_lossy(source).into_owned();
+    let text = json::readable;
     if let Some(draft) = session.reads().draft(workflow).await? {
         let what = html! { "draft, saved " (ago(draft.at, session.now())) };
         return Ok((text(&draft.source), Some(format!("\"{}\"", draft.checksum)), what));

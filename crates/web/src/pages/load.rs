@@ -34,10 +34,10 @@ pub(super) async fn charts(session: &Session) -> Result<Markup, ApiError> {
             div.pad {
                 dl.facts { @for (name, value) in facts { div { dt { (name) } dd { (value.as_deref().unwrap_or("–")) } } } }
                 div.charts {
-                    (chart::throughput(&stats, span))
-                    (chart::starts(&stats, span))
-                    (chart::latency(&stats, span))
-                    (chart::queue(&stats, span))
+                    (chart::THROUGHPUT.drawn(&stats, span))
+                    (chart::STARTS.drawn(&stats, span))
+                    (chart::LATENCY.drawn(&stats, span))
+                    (chart::QUEUE.drawn(&stats, span))
                 }
             }
         }

@@ -5,7 +5,7 @@ use super::{
     Page,
     difference::{Edit, Line, lines},
     frame::{Frame, Tab},
-    graph, graph_difference,
+    graph, graph_difference, json,
     parts::{cut, exact},
     workflow::may_manage,
     workflows::address,
@@ -42,9 +42,9 @@ pub(super) fn panel(
     let may_activate = may_manage && workflow.status != Lifecycle::Archived;
     let difference = |from: u32, to: &str| format!("{}/difference?from={from}&to={to}", address(workflow));
     html! {
-        section.card {
-            header { h2 { "Versions" } span.muted { (versions.len()) } }
-            div #versions data-live {
+        div #versions data-live {
+            section.card {
+                header { h2 { "Versions" } span.muted { (versions.len()) } }
                 @if versions.is_empty() && !has_draft { p.muted.pad { "None yet." } }
                 @else {
                     table.list { tbody {
@@ -149,7 +149,7 @@ pub(crate) async fn difference(
 
 async fn side(session: &Session, workflow: &Workflow, name: &str) -> Result<Side, ApiError> {
     let reads = session.reads();
-    let text = |source: &[u8]| String::from_utf8_lossy(source).into_owned();
+    let text = json::readable;
     if name == "draft" {
         let draft = reads.draft(workflow).await?;
         let missing = || ApiError::not_found("NO_DRAFT", format!("workflow `{}` has no draft", workflow.id));

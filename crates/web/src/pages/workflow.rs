@@ -75,10 +75,7 @@ pub(crate) async fn page(
     frame.poll = Some(POLL_MS);
     Ok(frame.page(html! {
         (head(&session, &workflow, draft.is_some()))
-        div #numbers data-live {
-            (facts(&stats.all))
-            div.card.pad.chart-card { (chart::throughput(&stats, span)) }
-        }
+        div #facts data-live { (facts(&stats.all)) }
         div.columns {
             @if let (Some(plan), Some(version)) = (plan, version) {
                 @let layout = web.graphs.layout(workflow.uid, version, plan);
@@ -88,11 +85,12 @@ pub(crate) async fn page(
             }
             div.stack {
                 @if session.caller().has(Scope::Execute) && workflow.status == Lifecycle::Active { (run_form(&workflow, plan.and_then(|plan| plan.trigger_schema.as_ref()))) }
+                div #numbers data-live { div.card.pad { (chart::THROUGHPUT.drawn(&stats, span)) } }
                 (runs_panel(&runs, &workflow, now))
             }
         }
         div.columns {
-            (source_panel(source, version))
+            div #source-panel data-live { (source_panel(source, version)) }
             div.stack {
                 (triggers::panel(&triggers, now))
                 (versions::panel(&versions, &workflow, version, draft.is_some(), may_manage(&session, &workflow)))

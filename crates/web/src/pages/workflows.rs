@@ -219,7 +219,7 @@ fn row(
             }
             td.wide { (state(workflow)) }
             td { @if runs.is_empty() { span.muted { "none" } } @else { (marks(runs)) } }
-            td.num title=[ended] { (or_none(rate)) }
+            td.num.rate title=[ended] { (or_none(rate)) }
             td.num.wide { (or_none(quantile(0.5))) }
             td.num.wide { (or_none(quantile(0.95))) }
             td.wide { @match next { Some(next) => (ago(next, now)), None => span.muted { "–" } } }

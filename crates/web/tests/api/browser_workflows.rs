@@ -315,3 +315,106 @@ async fn charts_have_tables_that_stay_open() {
     assert_accessible(&mut browser, "workflows-numbers").await;
     assert_calm(&mut browser).await;
 }
+
+#[tokio::test]
+async fn temporary_pictures_of_large_graphs() {
+    let mut settings = fermata_runtime::Settings::default();
+    settings.dialects.max_nodes = 2000;
+    let server = Server::with(settings, Default::default()).await;
+    let base = server.base.clone();
+    let mut seed = 1_u64;
+    let mut random = move |below: usize| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((seed >> 33) as usize) % below
+    };
+    let mut shapes: Vec<(&str, Vec<Vec<usize>>)> = Vec::new();
+    shapes.push((
+        "fan",
+        std::iter::once((1..61).collect())
+            .chain((1..61).map(|_| vec![61]))
+            .chain([vec![]])
+            .collect(),
+    ));
+    // 40 layers of 50 nodes, each with two edges to near nodes of the next layer.
+    let grid = (0..2000_usize).map(|n| match n / 50 {
+        39 => vec![],
+        layer => {
+            let mut v: Vec<usize> = (0..2)
+                .map(|_| (layer + 1) * 50 + (n % 50 + random(5)).saturating_sub(2).min(49))
+                .collect();
+            v.sort();
+            v.dedup();
+            v
+        }
+    });
+    shapes.push(("grid", grid.collect()));
+    shapes.push((
+        "far",
+        (0..2000_usize)
+            .map(|n| {
+                let mut v: Vec<usize> = [n + 1, n + 1 + random(60)].into_iter().filter(|t| *t < 2000).collect();
+                v.sort();
+                v.dedup();
+                v
+            })
+            .collect(),
+    ));
+    shapes.push((
+        "tree",
+        (0..2000_usize)
+            .map(|n| [2 * n + 1, 2 * n + 2].into_iter().filter(|t| *t < 2000).collect())
+            .collect(),
+    ));
+    let mut browser = Browser::start().await;
+    for (name, edges) in shapes {
+        let nodes: Vec<Value> = edges
+            .iter()
+            .enumerate()
+            .map(|(n, to)| {
+                let edges: Vec<Value> = to.iter().map(|t| json!({ "targetNode": format!("n{t}") })).collect();
+                json!({ "id": format!("n{n}"), "actionType": "core.echo", "parameters": {}, "edges": edges })
+            })
+            .collect();
+        // Everything is reachable from a first node.
+        let mut reached = vec![false; nodes.len()];
+        edges.iter().flatten().for_each(|t| reached[*t] = true);
+        let roots: Vec<Value> = (0..nodes.len())
+            .filter(|n| !reached[*n])
+            .map(|n| json!({ "targetNode": format!("n{n}") }))
+            .collect();
+        let mut nodes = nodes;
+        if nodes.len() < 2000 || roots.len() == 1 {
+        } else {
+            nodes.pop();
+        }
+        let start = if roots.len() == 1 {
+            "n0".to_owned()
+        } else {
+            nodes.insert(
+                0,
+                json!({ "id": "root", "actionType": "core.echo", "parameters": {}, "edges": roots }),
+            );
+            "root".to_owned()
+        };
+        let last = format!("n{}", edges.len() - 1);
+        if !nodes.iter().any(|node| node["id"] == last.as_str()) {
+            for node in &mut nodes {
+                if let Some(list) = node["edges"].as_array_mut() {
+                    list.retain(|edge| edge["targetNode"] != last.as_str());
+                }
+            }
+        }
+        let document = json!({ "id": name, "displayName": name, "startNode": start, "nodes": nodes });
+        server.publish(&document).await;
+        browser.size(1600, 1000).await;
+        browser.open(&format!("{base}/workflows/{name}")).await;
+        browser.until("document.querySelector('svg.graph')").await;
+        println!("{name}: {}", browser.eval("(() => { const s = document.querySelector('svg.graph'); const b = s.viewBox.baseVal; s.setAttribute('class', 'graph'); document.querySelector('main').replaceChildren(s); return `${b.width} ${b.height}`; })()").await);
+        for (part, scale) in [("all", 0.0), ("near", 0.5)] {
+            browser.eval(&format!("(() => {{ const s = document.querySelector('svg.graph'); const b = s.viewBox.baseVal; const f = {scale} || Math.min(1540 / b.width, 900 / b.height); s.setAttribute('width', b.width * f); s.setAttribute('height', b.height * f); document.documentElement.scrollTop = {scale} ? b.height * f / 2 : 0; document.documentElement.scrollLeft = {scale} ? b.width * f / 2 : 0; return 0; }})()")).await;
+            browser.picture(&format!("large-{name}-{part}")).await;
+        }
+    }
+}

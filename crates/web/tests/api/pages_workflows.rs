@@ -5,7 +5,7 @@ use crate::{
     harness::{Answer, Server, echo, single},
     provider::{Provider, Signer, changed, claims},
 };
-use fermata_runtime::Settings;
+use fermata_runtime::{Role, Settings};
 use fermata_web::Loose;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -281,7 +281,6 @@ async fn only_those_who_may_change_a_workflow_see_the_editor_and_the_buttons() {
 async fn the_system_page_shows_numbers_queue_schedules_retention_and_database() {
     let mut settings = Settings::default();
     settings.retention.ages.succeeded = Some(std::time::Duration::from_secs(7 * 86_400));
-    settings.max_active_runs = 1;
     let server = Server::with(settings, Default::default()).await;
     let mut scheduled = echo("nightly");
     scheduled["triggers"] = json!([{ "name": "night", "type": "schedule", "config": { "cron": "0 3 * * *" } }]);
@@ -305,5 +304,26 @@ async fn the_system_page_shows_numbers_queue_schedules_retention_and_database() 
             "for ever",
             "memory",
         ],
+    );
+}
+
+#[tokio::test]
+async fn the_system_page_shows_what_waits_for_a_runner() {
+    // A process without a runner: nothing is claimed.
+    let settings = Settings {
+        role: Role::Api,
+        ..Settings::default()
+    };
+    let server = Server::with(settings, Default::default()).await;
+    server.publish(&echo("waiting")).await;
+    for _ in 0..2 {
+        server.execute("waiting", json!({})).await;
+    }
+    let page = shown(&server, "/system").await;
+    let queue = page.split("<h2>Queue</h2>").nth(1).unwrap();
+    let queue = &queue[..queue.find("</section>").unwrap()];
+    contains(
+        queue,
+        &["2 runs are due", ">waiting</a>", "<td class=\"num\">2</td>", " ago"],
     );
 }

@@ -155,6 +155,8 @@ async function dryRun(form) {
   };
   // As text: numbers keep their digits.
   const body = `{"document": ${JSON.stringify(source.value)}, "trigger": ${json(trigger)}, "mocks": ${json(mocks)}}`;
+  // A check that is due would draw the graph without the route.
+  await check();
   show((await send('/workflows/new/dry-run', body)).text);
 }
 
