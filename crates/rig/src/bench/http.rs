@@ -35,6 +35,8 @@ pub(super) async fn measure(folder: &Path, workflows: usize, concurrency: usize)
         .error_for_status()?;
     load(&server, (workflows / 10).max(1), concurrency).await?;
     let mut all = load(&server, workflows, concurrency).await?;
+    let rss_mb = rss_mb_of(&server.pid);
+    server.stop().await?;
     Ok(Http {
         workflows,
         concurrency,
@@ -42,16 +44,16 @@ pub(super) async fn measure(folder: &Path, workflows: usize, concurrency: usize)
         latency: Latency::of(&mut all.times),
         ready_ms,
         idle_rss_mb,
-        rss_mb: rss_mb_of(&server.pid),
+        rss_mb,
     })
 }
 
-/// `fermata serve` as a process of its own, which ends with this value.
+/// `fermata serve` as a process of its own.
 pub(super) struct Server {
     pub client: reqwest::Client,
     pub url: String,
     pid: String,
-    _process: Child,
+    process: Child,
 }
 
 impl Server {
@@ -91,8 +93,13 @@ impl Server {
             client,
             url,
             pid: process.id().context("the server is gone")?.to_string(),
-            _process: process,
+            process,
         })
+    }
+
+    /// Ends the process.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        Ok(self.process.kill().await?)
     }
 }
 

@@ -49,6 +49,7 @@ pub(super) async fn measure(
     }
     let large_run = page(&server, &large).await?;
     let (without, with, ratio) = watched(&server, workflows, concurrency).await?;
+    server.stop().await?;
     Ok(Pages {
         preloaded: preload,
         runs,
