@@ -224,12 +224,13 @@ pub async fn paused_workflows_make_runs_wait(store: &Subject) {
     let (third, answer) = enqueue(store, local_run).await;
     assert_eq!(answer, Enqueued::Waiting);
     let urgent = NewRun {
-        priority: Some(5),
+        priority: Some(9),
         ..new_run("urgent")
     };
     let (urgent, answer) = enqueue(store, urgent).await;
     assert_eq!(answer, Enqueued::Waiting);
-    assert_eq!(store.ahead(third).await.unwrap(), Some(3));
+    // The urgent one and the one that was due; the second has no priority.
+    assert_eq!(store.ahead(third).await.unwrap(), Some(2));
     assert_eq!(due_ids(store, i64::MAX).await, []);
     store.sweep_flow(None, 100, at(250)).await.unwrap();
     assert_eq!(
@@ -589,6 +590,8 @@ pub async fn rates_delay_starts(store: &Subject) {
     assert_eq!(start(14_000).await, (Enqueued::Created, Some(14_000)));
     assert_eq!(start(15_000).await, (Enqueued::Waiting, Some(20_000)));
     assert_eq!(start(16_000).await, (Enqueued::Waiting, Some(20_000)));
+    // The sweep keeps windows that have not ended.
+    store.sweep_flow(None, 100, at(16_500)).await.unwrap();
     assert_eq!(start(17_000).await, (Enqueued::Waiting, Some(30_000)));
     assert_eq!(start(31_000).await, (Enqueued::Created, Some(31_000)));
     assert_eq!(start(32_000).await, (Enqueued::Waiting, Some(40_000)));
