@@ -301,6 +301,24 @@ mod tests {
     use crate::{actions::HttpSettings, clock::SystemClock};
     use fermata_core::plan::PlanBuilder;
 
+    #[test]
+    fn secrets_are_placeholders() {
+        let secret = |name: &str| (format!("{SECRET_PREFIX}{name}"), "real".to_owned());
+        let settings = Settings {
+            secrets: Arc::new(Secrets::new([secret("KEY"), secret("OTHER")], None)),
+            ..Settings::default()
+        };
+        let plan = PlanBuilder::new("w").action("a", "core.echo");
+        let plan = plan
+            .plan(|plan| plan.templates.secrets = vec!["KEY".to_owned()])
+            .build()
+            .unwrap();
+        let names = ["KEY", "OTHER"].map(str::to_owned);
+        let values = settings_for(&settings, &plan).secrets.values("", &names);
+        assert_eq!(values.len(), 1, "a secret that the plan does not use has no value");
+        assert_ne!(values[0], b"real");
+    }
+
     #[tokio::test]
     async fn dry_run_above_the_limit_is_refused_until_another_ends() {
         let registry = Registry::builtin(&HttpSettings::default()).unwrap();

@@ -1,7 +1,7 @@
 //! Numbers of runs: counted in memory, written once a minute.
 //!
 //! A process counts the starts and ends that it commits, by minute, workflow and tenant. When a minute is over, its counts are written
-//! as rows of that minute and process; then they are forgotten. So a commit writes nothing more, and a process that is killed loses the
+//! as rows of that minute and process, and forgotten some minutes later. So a commit writes nothing more, and a process that is killed loses the
 //! counts of the minute that it had not written: at most about one minute. A process that stops writes them. What this process
 //! counted in the minute that is not over is added when numbers are read.
 //!
@@ -29,6 +29,9 @@ use uuid::Uuid;
 /// The most minutes that are kept while they cannot be written.
 const MAX_MINUTES: usize = 60;
 
+/// How many minutes are kept after they were written.
+const KEPT_WRITTEN: i64 = 5;
+
 /// The shortest pause between two looks at the clock.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -45,9 +48,17 @@ struct Counts {
     waiting: Option<u64>,
 }
 
-/// What this process counted and has not written.
+/// What this process counted in a minute.
 #[derive(Default)]
-pub(crate) struct RunNumbers(Mutex<BTreeMap<i64, Counted>>);
+struct Minute {
+    counted: Counted,
+    is_written: bool,
+}
+
+/// What this process counted and has not written, and the last minutes that it has written: a run may be counted after its minute
+/// was written, because the clock is corrected.
+#[derive(Default)]
+pub(crate) struct RunNumbers(Mutex<BTreeMap<i64, Minute>>);
 
 /// A run that is counted.
 pub(crate) struct CountedRun<'a> {
@@ -69,27 +80,33 @@ impl RunNumbers {
 
     fn count(&self, run: &CountedRun<'_>, at: Timestamp, count: impl FnOnce(&mut Counts)) {
         let mut minutes = lock(&self.0);
-        let counted = minutes.entry(minute_of(at)).or_default();
-        let counts = counted.entry((run.workflow_uid, run.tenant.clone())).or_default();
+        let minute = minutes.entry(minute_of(at)).or_default();
+        minute.is_written = false;
+        let counts = minute
+            .counted
+            .entry((run.workflow_uid, run.tenant.clone()))
+            .or_default();
         if counts.workflow.is_empty() {
             counts.workflow = run.workflow.into();
         }
         count(counts);
     }
 
-    /// The counts of minutes before this one.
+    /// The counts of minutes before this one that are not written.
     fn before(&self, minute: i64) -> BTreeMap<i64, Counted> {
         let minutes = lock(&self.0);
         minutes
             .range(..minute)
-            .map(|(at, counted)| (*at, counted.clone()))
+            .filter(|(_, minute)| !minute.is_written)
+            .map(|(at, minute)| (*at, minute.counted.clone()))
             .collect()
     }
 
-    /// Adds the counts of one minute, of those that the filter allows.
+    /// Adds the counts of one minute that is not written, of those that the filter allows.
     fn add_minute(&self, minute: i64, filter: &StatsFilter, stats: &mut Stats) {
         let minutes = lock(&self.0);
-        let counted = minutes.get(&minute).into_iter().flatten();
+        let unwritten = minutes.get(&minute).filter(|minute| !minute.is_written);
+        let counted = unwritten.into_iter().flat_map(|minute| &minute.counted);
         for ((uid, tenant), counts) in counted {
             let is_chosen = filter.tenant.as_deref().is_none_or(|wanted| wanted == &**tenant)
                 && filter.workflow_uid.is_none_or(|wanted| wanted == *uid);
@@ -99,21 +116,22 @@ impl RunNumbers {
         }
     }
 
-    /// Forgets what was written, if nothing was added meanwhile: a commit may be counted a moment late.
-    fn forget(&self, written: &BTreeMap<i64, Counted>) {
+    /// Takes note of what was written, if nothing was added meanwhile, and forgets old minutes.
+    fn note_written(&self, written: &BTreeMap<i64, Counted>) {
         let mut minutes = lock(&self.0);
         for (minute, counted) in written {
-            let is_same = minutes.get(minute).is_some_and(|now| {
+            let Some(now) = minutes.get_mut(minute) else { continue };
+            now.is_written = {
+                let now = &now.counted;
                 let same = |(key, counts): (&(Uuid, Arc<str>), &Counts)| {
                     now.get(key)
                         .is_some_and(|now| now.runs == counts.runs && now.waiting == counts.waiting)
                 };
                 now.len() == counted.len() && counted.iter().all(same)
-            });
-            if is_same {
-                minutes.remove(minute);
-            }
+            };
         }
+        let newest = minutes.keys().next_back().copied().unwrap_or_default();
+        minutes.retain(|at, minute| !minute.is_written || newest - *at < KEPT_WRITTEN);
         while minutes.len() > MAX_MINUTES {
             minutes.pop_first();
         }
@@ -190,7 +208,7 @@ async fn write_before(shared: &Shared, minute: i64) -> Result<(), StoreError> {
     if !rows.is_empty() {
         shared.store.write_stats(rows).await?;
     }
-    shared.numbers.forget(&minutes);
+    shared.numbers.note_written(&minutes);
     Ok(())
 }
 
@@ -301,11 +319,20 @@ mod tests {
         numbers.started(&run, start_of(5));
         let written = numbers.before(6);
         numbers.ended(&run, start_of(5), Status::Failed, Duration::ZERO);
-        numbers.forget(&written);
+        numbers.note_written(&written);
         let again = numbers.before(6);
         assert_eq!(again[&5].values().next().map(|counts| counts.runs.failed), Some(1));
-        numbers.forget(&again);
+        numbers.note_written(&again);
         assert!(numbers.before(i64::MAX).is_empty());
         assert!(numbers.before(5).is_empty());
+        // A row is written whole, so a run that is counted late must not replace the others of its minute.
+        numbers.ended(&run, start_of(5), Status::Succeeded, Duration::ZERO);
+        let late = numbers.before(6);
+        let counts = &late[&5].values().next().unwrap().runs;
+        assert_eq!((counts.started, counts.succeeded, counts.failed), (1, 1, 1));
+        numbers.note_written(&late);
+        numbers.started(&run, start_of(5 + KEPT_WRITTEN));
+        numbers.note_written(&numbers.before(i64::MAX));
+        assert_eq!(lock(&numbers.0).keys().copied().collect::<Vec<_>>(), [5 + KEPT_WRITTEN]);
     }
 }

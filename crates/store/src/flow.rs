@@ -386,3 +386,34 @@ pub(crate) const FORGET_RATES: &str = "DELETE FROM flow_keys WHERE key IN
 
 pub(crate) const FORGET_REQUESTS: &str = "DELETE FROM merged_requests WHERE (tenant_id, workflow_request_id) IN
     (SELECT tenant_id, workflow_request_id FROM merged_requests WHERE created_at <= ?1 LIMIT ?2)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn keys_of_other_tenants_workflows_rules_and_values_differ() {
+        let workflow = Uuid::from_u128(7);
+        let key = |rule, workflow, tenant, id| Key::of_workflow(rule, workflow, tenant, id, String::new()).key;
+        let own = [
+            key(PLACES, workflow, "", "=a"),
+            key(PLACES, workflow, "", "=b"),
+            key(PLACES, workflow, "acme", "=a"),
+            key(PLACES, workflow, "other", "=a"),
+            key(PLACES, workflow, "acme:", "=a"),
+            key(PLACES, workflow, "acme", ":=a"),
+            key(PLACES, workflow, "acme:=b", "=a"),
+        ];
+        let (first, last) = places_of(workflow);
+        assert!(own.iter().all(|key| (&first..&last).contains(&key)), "{own:?}");
+        let others = [
+            key('u', workflow, "", "=a"),
+            key(PLACES, Uuid::from_u128(8), "", "=a"),
+            Key::of_tenant("acme").key,
+        ];
+        assert!(others.iter().all(|key| !(&first..&last).contains(&key)), "{others:?}");
+        let all: BTreeSet<&String> = own.iter().chain(&others).collect();
+        assert_eq!(all.len(), own.len() + others.len());
+    }
+}

@@ -132,6 +132,72 @@ fn overlapping(overlap: Overlap, is_running: bool, is_queued: bool, count: usize
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        actions::{HttpSettings, Registry},
+        clock::SystemClock,
+        engine::Engine,
+        settings::Settings,
+    };
+    use fermata_store::{memory::MemoryStore, triggers};
+    use uuid::Uuid;
+
+    /// A schedule counts from when it was created, changed or enabled. With jitter the latest instant before that may become due
+    /// after it.
+    #[tokio::test]
+    async fn instants_that_were_fired_or_are_not_wanted_do_not_fire() {
+        let registry = Registry::builtin(&HttpSettings::default()).unwrap();
+        let store = Arc::new(MemoryStore::new());
+        let engine = Engine::new(store, registry, Settings::default(), Arc::new(SystemClock));
+        let at = |time: &str| {
+            Timestamp(
+                format!("2026-03-01T{time}Z")
+                    .parse::<jiff::Timestamp>()
+                    .unwrap()
+                    .as_microsecond(),
+            )
+        };
+        let config = json!({ "cron": "0 * * * *", "jitter": "1h", "catchUp": { "mode": "latest", "window": "1h" } });
+        let due = |until: &str, next: &str, now: &str| DueTrigger {
+            trigger: triggers::Trigger {
+                id: Uuid::from_u128(7),
+                workflow_uid: Uuid::nil(),
+                workflow_id: "w".to_owned(),
+                tenant: String::new(),
+                kind: triggers::TriggerType::Schedule,
+                name: None,
+                enabled: true,
+                disabled_by_archive: false,
+                config: config.to_string(),
+                condition: None,
+                segment: None,
+                old_segment: None,
+                event_type: None,
+                fired_until: Some(at(until)),
+                next_fire_at: Some(at(next)),
+                last: None,
+                created_at: at("08:00:00"),
+                updated_at: at("08:00:00"),
+            },
+            now: at(now),
+            is_running: false,
+            is_queued: false,
+        };
+        let fired = |due: &DueTrigger| {
+            let firing = fire(&engine.shared, due);
+            let instants: Vec<String> = firing
+                .deliveries
+                .into_iter()
+                .map(|delivery| delivery.occurrence)
+                .collect();
+            (instants, firing.fired_until)
+        };
+        let counts_from = fired(&due("09:59:59", "09:59:59", "09:59:59"));
+        assert_eq!(counts_from, (vec![], Some(at("09:59:59"))), "09:00 was before");
+        let next = fired(&due("08:30:00", "08:30:00", "09:59:59"));
+        assert_eq!(next, (vec!["2026-03-01T09:00:00Z".to_owned()], Some(at("09:00:00"))));
+        let again = fired(&due("09:00:00", "09:00:00", "09:59:59"));
+        assert_eq!(again, (vec![], Some(at("09:00:00"))));
+    }
 
     #[test]
     fn overlap_policies() {

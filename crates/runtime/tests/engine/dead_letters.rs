@@ -130,6 +130,7 @@ async fn run_with_an_unreadable_trigger_is_dead_lettered_and_others_continue() {
     let ended = bed.engine.wait(id, PATIENCE).await.unwrap().expect("it ends");
     assert_eq!(ended.status, Status::Succeeded);
     assert_eq!(dead_letters(&bed.engine).await.len(), 3);
+    bed.until_counted((1, 3, 0)).await;
     let lines = log.take();
     let logged = lines.iter().filter(|line| line.contains("dead-lettered"));
     assert_eq!(logged.count(), 3, "{lines:?}");

@@ -7,6 +7,7 @@ use fermata_runtime::{
     actions::{HttpSettings, Registry},
 };
 use fermata_store::{
+    conformance::home::{Home, Kind},
     flow::FlowStep,
     reads::{RunFilter, RunRecord},
 };
@@ -491,6 +492,33 @@ async fn tiers_limit_the_runs_of_a_tenant() {
     steps.permits.add_permits(6);
     for run in runs.into_iter().chain([other]) {
         assert_eq!(bed.ends(run).await, Status::Succeeded);
+    }
+}
+
+/// Operators and other programs may end runs by SQL, without handing over their places.
+#[tokio::test(flavor = "multi_thread")]
+async fn places_of_runs_that_were_ended_by_sql_are_freed() {
+    for kind in [Kind::Sqlite, Kind::Postgres] {
+        let steps = Steps::new();
+        let place = Place::on(Home::of(kind)).await;
+        let bed = Bed::on(place, quick(), steps.registry());
+        let flow = json!({ "concurrency": { "limit": 1 }, "unique": { "key": "{{ trigger.id }}" } });
+        bed.publish(&limited(flow)).await;
+        let first = bed.begin(json!({ "id": 1 })).await.unwrap();
+        let second = bed.begin(json!({ "id": 2 })).await.unwrap();
+        assert!(bed.waits(second).await);
+        let end = "UPDATE workflow_executions SET status = 'Cancelled', end_time = created_at, lease_owner = NULL, wake_at = NULL
+            WHERE status = 'Running'";
+        bed.store.home.execute(end).await;
+        until("the sweep hands over the place", async || {
+            bed.record(second).await.status == Status::Running
+        })
+        .await;
+        let again = bed.begin(json!({ "id": 1 })).await.unwrap();
+        assert_ne!(again, first, "its unique key is free");
+        steps.permits.add_permits(3);
+        assert_eq!(bed.ends(second).await, Status::Succeeded);
+        assert_eq!(bed.ends(again).await, Status::Succeeded);
     }
 }
 

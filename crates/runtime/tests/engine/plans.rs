@@ -199,6 +199,7 @@ async fn run_with_an_unreadable_plan_can_be_cancelled() {
     let record = bed.store.run(run).await.unwrap().unwrap();
     assert_eq!(record.reason.as_deref(), Some("not needed any more"));
     assert!(record.ended_at.is_some() && !record.held());
+    bed.until_counted((0, 0, 1)).await;
 }
 
 #[tokio::test]

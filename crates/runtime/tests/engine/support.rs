@@ -12,6 +12,7 @@ use fermata_store::{
     conformance::home::{Home, Kind},
     reads::Window,
     runs::Attempt,
+    stats::StatsFilter,
 };
 use serde_json::{Value, json};
 use std::{
@@ -202,6 +203,29 @@ impl Bed {
         };
         let (accepted, ended) = self.engine.start_and_wait(request, PATIENCE).await.unwrap();
         self.left(accepted.run, ended.expect("the run ends")).await
+    }
+
+    /// Waits until so many runs are counted as succeeded, failed and cancelled. A run is counted just after its end is seen.
+    pub async fn until_counted(&self, wanted: (u64, u64, u64)) {
+        let filter = StatsFilter {
+            until: i64::MAX,
+            step: 1,
+            ..StatsFilter::default()
+        };
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            self.engine.write_numbers().await.unwrap();
+            let all = self.store.stats(&filter).await.unwrap().all;
+            let counted = (all.succeeded, all.failed, all.cancelled);
+            if counted == wanted {
+                return;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "{counted:?} instead of {wanted:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     pub async fn left(&self, run: RunId, ended: Arc<Ended>) -> Left {

@@ -423,6 +423,24 @@ async fn overlap_policies_hold() {
     }
 }
 
+/// What a schedule has queued ends with it: after a deploy that disables it no run follows.
+#[tokio::test(start_paused = true)]
+async fn queued_occurrence_of_a_disabled_schedule_starts_nothing() {
+    let bed = Simulated::new().await;
+    bed.publish(gated()).await;
+    let config = json!({ "every": "1m", "overlap": "queueOne" });
+    let trigger = bed.create(TriggerType::Schedule, config, None).await;
+    bed.sleep(95).await;
+    let states = bed.states(trigger.id).await;
+    assert_eq!(states, [DeliveryState::Started, DeliveryState::Queued]);
+    bed.engine.triggers().set_enabled(trigger.id, false).await.unwrap();
+    bed.gate.add_permits(2);
+    bed.sleep(60).await;
+    let states = bed.states(trigger.id).await;
+    assert_eq!(states, [DeliveryState::Started, DeliveryState::Refused]);
+    assert_eq!(bed.runs().await.len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn event_starts_every_workflow_that_it_matches() {
     let bed = Simulated::new().await;
@@ -491,6 +509,32 @@ async fn loop_of_events_is_cut() {
         refused.reason.as_deref().unwrap().contains("max_chain_depth"),
         "{refused:?}"
     );
+}
+
+/// Otherwise a loop of events that passes through a child run would not be cut.
+#[tokio::test(start_paused = true)]
+async fn child_run_has_the_chain_of_its_parent() {
+    let mut settings = settings();
+    settings.triggers.max_chain_depth = 1;
+    let bed = Simulated::on(MemoryStore::new(), settings, Arc::new(TokioClock::starting_at(BEGIN))).await;
+    bed.publish(json!({ "id": "child", "displayName": "C", "startNode": "a",
+        "nodes": [{ "id": "a", "actionType": "core.emit", "parameters": { "type": "pong" } }] }))
+        .await;
+    bed.publish(json!({ "id": "parent", "displayName": "P", "startNode": "a",
+        "triggers": [{ "name": "ping", "type": "event", "config": { "type": "ping" } }],
+        "nodes": [{ "id": "a", "nodeType": "subworkflow", "workflowId": "child" }] }))
+        .await;
+    bed.publish(showing()).await;
+    let pong = bed.create(TriggerType::Event, json!({ "type": "pong" }), None).await;
+    let events = vec![event("first", "ping", json!({}))];
+    bed.engine.triggers().publish(events, None).await.unwrap();
+    bed.sleep(60).await;
+    let runs = bed.runs().await;
+    assert_eq!(runs.len(), 2, "the parent and its child");
+    for run in runs {
+        assert_eq!(bed.ended(run).await.0, Status::Succeeded);
+    }
+    assert_eq!(bed.states(pong.id).await, [DeliveryState::Refused]);
 }
 
 /// A process that dies after it acknowledged loses nothing: another one starts the run, once.

@@ -590,6 +590,8 @@ pub async fn rates_delay_starts(store: &Subject) {
     assert_eq!(start(14_000).await, (Enqueued::Created, Some(14_000)));
     assert_eq!(start(15_000).await, (Enqueued::Waiting, Some(20_000)));
     assert_eq!(start(16_000).await, (Enqueued::Waiting, Some(20_000)));
+    // The sweep keeps windows that have not ended.
+    store.sweep_flow(None, 100, at(16_500)).await.unwrap();
     assert_eq!(start(17_000).await, (Enqueued::Waiting, Some(30_000)));
     assert_eq!(start(31_000).await, (Enqueued::Created, Some(31_000)));
     assert_eq!(start(32_000).await, (Enqueued::Waiting, Some(40_000)));

@@ -218,6 +218,14 @@ pub async fn triggers_are_listed(store: &Arc<dyn Store>) {
     })
     .await;
     assert_eq!(disabled.items.len(), 1);
+    for config in [r#"{"type":"order.paid"}"#, r#"{"type":"order.*"}"#] {
+        let disabled = Trigger {
+            enabled: false,
+            tenant: "acme".to_owned(),
+            ..trigger(TriggerType::Event, config)
+        };
+        created(store, disabled).await;
+    }
     assert_eq!(store.event_triggers("acme", "order.paid").await.unwrap(), [other]);
     assert_eq!(store.event_triggers("acme", "order.sent").await.unwrap(), []);
     let globs = store.event_triggers("", "order.sent").await.unwrap();

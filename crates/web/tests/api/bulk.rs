@@ -267,6 +267,8 @@ async fn executions_are_repeated() {
         let new = item["createdExecutionId"].as_str().unwrap();
         let new = server.until(new, |run| run["status"] == "Succeeded").await;
         assert_eq!(new["rerunOf"], **old, "{new}");
+        // A process that dies before it recorded the result finds it by this, instead of making another one.
+        assert_eq!(new["requestId"], format!("fermata:bulk:{}:{old}", id(&job)), "{new}");
         created.push(new["id"].clone());
     }
     created.dedup();

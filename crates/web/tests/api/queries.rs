@@ -70,6 +70,7 @@ async fn executions_are_found_by_queries() {
         ("orderId=123 orderId=124 customer.id=bob", vec![&three, &two]),
         ("orderId=12", vec![]),
         ("since:1h until:0s", vec![&four, &three, &two, &one]),
+        ("since:0s", vec![]),
         ("until:1h", vec![]),
         ("until:2020-01-01", vec![]),
         (one.as_str(), vec![&one]),
@@ -94,6 +95,31 @@ async fn executions_are_found_by_queries() {
         }
     }
     assert_eq!(seen, [three, two, one]);
+}
+
+/// Other runs of the same workflow are not those of the trigger.
+#[tokio::test]
+async fn executions_are_found_by_their_trigger() {
+    let server = Server::start().await;
+    server.publish(&echo("order")).await;
+    server.execute("order", json!({})).await;
+    let mut fired = Vec::new();
+    for _ in 0..2 {
+        let manual = json!({ "workflowId": "order", "triggerType": "Manual", "configJson": {} });
+        let trigger = server.post("/api/v1/triggers", manual).await.expect(201);
+        let trigger = trigger["id"].as_str().unwrap().to_owned();
+        let path = format!("/api/v1/triggers/{trigger}/fire");
+        let run = server.post(&path, json!({})).await.expect(202);
+        fired.push((trigger, run["executionId"].as_str().unwrap().to_owned()));
+    }
+    for (trigger, run) in &fired {
+        let query = format!("trigger:{trigger}");
+        assert_eq!(found(&server, &query).await, std::slice::from_ref(run), "{query}");
+    }
+    assert_eq!(
+        found(&server, &format!("trigger:{} workflow:other", fired[0].0)).await,
+        [""; 0]
+    );
 }
 
 #[tokio::test]

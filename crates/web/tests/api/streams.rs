@@ -187,6 +187,41 @@ async fn a_stream_continues_at_another_process_after_any_event() {
     }
 }
 
+/// Streams of the same execution share what is read of its journal.
+#[tokio::test]
+async fn streams_at_different_positions_miss_and_repeat_nothing() {
+    let server = Server::start().await;
+    server.publish(&gated()).await;
+    let id = server.execute("gated", json!({})).await;
+    // Each is a row of the journal.
+    for command in ["pause", "resume", "pause", "resume"] {
+        let path = format!("/api/v1/executions/{id}/{command}");
+        server.post_nothing(&path).await.expect(202);
+        server
+            .until(&id, |run| run["pausedAt"].is_string() == (command == "pause"))
+            .await;
+    }
+    let deadline = Instant::now() + LONG;
+    while journal(&server, &id)
+        .await
+        .last()
+        .is_none_or(|event| event["seq"].as_u64() < Some(4))
+    {
+        assert!(Instant::now() < deadline, "the commands are not in the journal");
+        tokio::task::yield_now().await;
+    }
+    let mut open = Vec::new();
+    for after in [2, 0, 1, 3] {
+        let path = format!("{}?after={after}", path_of(&id));
+        let mut stream = Stream::open(&server, &path, &[]).await;
+        for seq in after + 1..=4 {
+            assert_eq!(stream.next().await.unwrap().id, Some(seq.to_string()), "after {after}");
+        }
+        open.push(stream);
+    }
+    server.gate.add_permits(1);
+}
+
 #[tokio::test]
 async fn the_end_of_a_run_that_never_started_is_streamed() {
     let (first, second) = two().await;

@@ -102,3 +102,40 @@ fn no_run_passes_those_that_wait() {
     assert_eq!(granted.waiting.as_deref(), Some("k"));
     assert_eq!(rows["k"].spare(), 1, "the free place is for the run that waits first");
 }
+
+/// The limit of a document is that of its active version, the limit of a tenant that of the configuration.
+#[test]
+fn runs_of_other_versions_set_only_the_limit_of_their_tenant() {
+    for (tenant, is_current, most, expected) in [
+        (false, true, 1, 2),
+        (false, false, 1, 1),
+        (false, false, 0, 2),
+        (true, true, 1, 2),
+        (true, false, 1, 2),
+        (true, false, 3, 2),
+    ] {
+        let place = Place {
+            key: key("k"),
+            limit: 2,
+            version: 1,
+            refuse: false,
+            tenant,
+        };
+        let flow = Flow {
+            places: vec![place],
+            ..Flow::default()
+        };
+        let row = KeyRow {
+            held: 1,
+            most,
+            ..KeyRow::default()
+        };
+        let mut rows = KeyRows::from([("k".to_owned(), row)]);
+        let asked = ask(&flow, run(1), None, is_current, None, Timestamp(0), &mut rows);
+        let Asked::Stored(granted) = asked else {
+            panic!("{asked:?}")
+        };
+        let case = format!("tenant {tenant}, current {is_current}, most {most}");
+        assert_eq!((rows["k"].most, granted.held), (expected, expected - 1), "{case}");
+    }
+}

@@ -87,6 +87,30 @@ fn an_outage_of_a_week_starts_a_bounded_number_of_runs() {
     }
 }
 
+/// An instant is late from when its jitter has passed.
+#[test]
+fn catch_up_counts_from_the_jitter() {
+    let hourly = |catch_up: Value| schedule(json!({"cron": "0 * * * *", "jitter": "30m", "catchUp": catch_up}));
+    for (catch_up, late, fires) in [
+        (json!({"mode": "none"}), 10, true),
+        (json!({"mode": "none"}), 11, false),
+        (json!({"mode": "latest", "window": "1m"}), 60, true),
+        (json!({"mode": "latest", "window": "1m"}), 61, false),
+        (json!({"mode": "all", "window": "1m"}), 60, true),
+        (json!({"mode": "all", "window": "1m"}), 61, false),
+    ] {
+        let config = hourly(catch_up.clone());
+        let due = config.due_at(TRIGGER, at("2026-01-01T10:00:00Z"));
+        let now = Timestamp(due.0 + late * 1_000_000);
+        assert!(
+            now < at("2026-01-01T11:00:00Z") && due > at("2026-01-01T10:00:00Z"),
+            "{due:?}"
+        );
+        let fired = config.fire(TRIGGER, due, now).instants;
+        assert_eq!(fired.len(), usize::from(fires), "{catch_up} {late}");
+    }
+}
+
 #[test]
 fn jitter_is_fixed_for_an_instant_and_less_than_the_gap() {
     let config = schedule(json!({"cron": "*/5 * * * *", "jitter": "10m"}));
