@@ -22,9 +22,10 @@ use crate::{
 };
 use fermata_core::{Event, RunId, RunnerId, decode};
 use fermata_store::{
+    Database,
     dead_letters::{DeadLetter, DeadLetterFilter},
     definitions::{Definition, Draft, VersionRow, Workflow, WorkflowFilter},
-    reads::{Order, Page, RunFilter, RunPage, RunRecord},
+    reads::{Order, Page, QueueDepth, RunFilter, RunPage, RunRecord},
     runners::RunnerRecord,
     runs::WaitRecord,
 };
@@ -284,6 +285,22 @@ impl Reads<'_> {
         };
         let first = self.engine.shared.store.dead_letters(filter).await?.items.pop();
         Ok(first.filter(|letter| letter.id == id))
+    }
+
+    /// How many runs are due and wait for a runner, by workflow and tenant, of the 20,000 that wait longest.
+    pub async fn queue(&self) -> Result<Vec<QueueDepth>, EngineError> {
+        let shared = &self.engine.shared;
+        let mut depths = shared.store.queue_depths(shared.clock.now()).await?;
+        depths.retain(|depth| self.is_own(&depth.tenant));
+        Ok(depths)
+    }
+
+    /// What the database is. It belongs to the installation, so a caller with a tenant does not see it.
+    pub async fn database(&self) -> Result<Option<Database>, EngineError> {
+        match self.tenant {
+            Some(_) => Ok(None),
+            None => Ok(Some(self.engine.shared.store.about().await?)),
+        }
     }
 
     /// Runners that have not retired, newest first, each with whether its last heartbeat is younger than `lease_ttl`; only

@@ -2,7 +2,8 @@
 //!
 //! A process counts the starts and ends that it commits, by minute, workflow and tenant. When a minute is over, its counts are written
 //! as rows of that minute and process; then they are forgotten. So a commit writes nothing more, and a process that is killed loses the
-//! counts of the minute that it had not written: at most about one minute. A process that stops writes them.
+//! counts of the minute that it had not written: at most about one minute. A process that stops writes them. What this process
+//! counted in the minute that is not over is added when numbers are read.
 //!
 //! What must stay true: counts that could not be written are kept and written again. A row is written whole, so nothing is
 //! counted twice.
@@ -10,7 +11,7 @@
 use crate::{
     engine::{Engine, Shared, lock},
     error::EngineError,
-    reads::Reads,
+    reads::{MAX_PAGE, Reads},
     session::Session,
 };
 use fermata_core::{Status, Timestamp};
@@ -33,9 +34,6 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Old rows are removed once in this many minutes.
 const PRUNE_EVERY: i64 = 60;
-
-/// The most workflows in a response.
-const MAX_WORKFLOWS: u32 = 100;
 
 /// Counts by workflow and tenant.
 type Counted = BTreeMap<(Uuid, Arc<str>), Counts>;
@@ -86,6 +84,19 @@ impl RunNumbers {
             .range(..minute)
             .map(|(at, counted)| (*at, counted.clone()))
             .collect()
+    }
+
+    /// Adds the counts of one minute, of those that the filter allows.
+    fn add_minute(&self, minute: i64, filter: &StatsFilter, stats: &mut Stats) {
+        let minutes = lock(&self.0);
+        let counted = minutes.get(&minute).into_iter().flatten();
+        for ((uid, tenant), counts) in counted {
+            let is_chosen = filter.tenant.as_deref().is_none_or(|wanted| wanted == &**tenant)
+                && filter.workflow_uid.is_none_or(|wanted| wanted == *uid);
+            if is_chosen {
+                stats.add(minute, *uid, &counts.workflow, &counts.runs, filter);
+            }
+        }
     }
 
     /// Forgets what was written, if nothing was added meanwhile: a commit may be counted a moment late.
@@ -220,12 +231,14 @@ impl Span {
 }
 
 impl Session {
-    /// Numbers of the runs that this caller sees.
+    /// Numbers of the runs that this caller sees, with at most `limit` workflows. Of the minute that is not over they have what this
+    /// process counted.
     pub async fn stats(
         &self,
         span: Span,
         workflow: Option<Uuid>,
         tenant: Option<String>,
+        limit: u32,
     ) -> Result<Stats, EngineError> {
         let reads: Reads<'_> = self.reads();
         let Ok(tenant) = reads.limited(tenant) else {
@@ -237,9 +250,16 @@ impl Session {
             tenant,
             workflow_uid: workflow,
             step: span.step,
-            limit: MAX_WORKFLOWS,
+            limit: limit.min(MAX_PAGE),
         };
-        Ok(self.engine.shared.store.stats(&filter).await?)
+        let shared = &self.engine.shared;
+        // Only the minute that is not over: it is not written yet, so nothing is counted twice.
+        let minute = minute_of(shared.clock.now());
+        let mut stats = shared.store.stats(&filter).await?;
+        if (filter.from..filter.until).contains(&minute) {
+            shared.numbers.add_minute(minute, &filter, &mut stats);
+        }
+        Ok(stats)
     }
 }
 

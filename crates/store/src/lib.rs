@@ -83,6 +83,17 @@ pub enum ChangeHint {
     Inbox(u64),
 }
 
+/// What a database is, for display.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Database {
+    /// Its product, with its version if it has one.
+    pub kind: String,
+    /// Its size, if it is on disk.
+    pub bytes: Option<u64>,
+    /// The number of its newest migration; 0 if it has no schema.
+    pub schema: u32,
+}
+
 /// A durable store of workflows and runs.
 #[async_trait]
 pub trait Store:
@@ -107,6 +118,9 @@ pub trait Store:
 {
     /// Checks that the store can write. Used for readiness.
     async fn ping(&self) -> Result<()>;
+
+    /// What the database is.
+    async fn about(&self) -> Result<Database>;
 
     /// Database time, if the database has a clock that all its processes use.
     fn now(&self) -> Option<Timestamp> {

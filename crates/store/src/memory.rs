@@ -23,8 +23,8 @@ mod triggers;
 mod usage;
 
 use crate::{
-    ChangeHint, Result, Store, StoreError, audit::AuditRow, callbacks::RegisteredCallback, dead_letters::DeadLetter,
-    flow::rules::KeyRow, keys::ApiKey, runners::Runner, stats::StatsRow,
+    ChangeHint, Database, Result, Store, StoreError, audit::AuditRow, callbacks::RegisteredCallback,
+    dead_letters::DeadLetter, flow::rules::KeyRow, keys::ApiKey, runners::Runner, stats::StatsRow,
 };
 use async_trait::async_trait;
 use fermata_core::{RunId, RunnerId, Timestamp};
@@ -170,6 +170,14 @@ impl MemoryStore {
 impl Store for MemoryStore {
     async fn ping(&self) -> Result<()> {
         self.with(|_| ())
+    }
+
+    async fn about(&self) -> Result<Database> {
+        self.with(|_| Database {
+            kind: "memory".to_owned(),
+            bytes: None,
+            schema: 0,
+        })
     }
 
     fn changes(&self) -> broadcast::Receiver<ChangeHint> {

@@ -53,7 +53,7 @@ mod work;
 mod workflows;
 
 use crate::{
-    ChangeHint, PoolUse, Result, Store, StoreError, StoreMetrics,
+    ChangeHint, Database, PoolUse, Result, Store, StoreError, StoreMetrics,
     clock::DatabaseClock,
     schema::{Migrate, Program, Schema, Step},
 };
@@ -271,6 +271,20 @@ impl Store for PostgresStore {
         patiently!(self.sessions, |session| async {
             let pinged = session.execute(runners::PING, &[]).await;
             pinged.map_err(PgError::Server).map(|_| ())
+        })
+    }
+
+    async fn about(&self) -> Result<Database> {
+        patiently!(self.sessions, |session| async {
+            let about = "SELECT current_setting('server_version'), pg_database_size(current_database())";
+            let row = session.query_one(about, &[]).await?;
+            let (version, bytes): (String, i64) = (columns::plain(&row, 0)?, columns::plain(&row, 1)?);
+            let schema = migrations::version(&session).await?;
+            Ok::<_, PgError>(Database {
+                kind: format!("PostgreSQL {version}"),
+                bytes: u64::try_from(bytes).ok(),
+                schema: schema.unwrap_or(0),
+            })
         })
     }
 

@@ -66,6 +66,8 @@ pub struct QueueDepth {
     pub tenant: String,
     /// The runs.
     pub runs: u64,
+    /// Since when the run that waits longest is due.
+    pub oldest: Timestamp,
 }
 
 /// A run's row. JSON texts are compact JSON.

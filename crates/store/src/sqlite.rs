@@ -40,7 +40,7 @@ mod workflows;
 mod writer;
 
 use crate::{
-    ChangeHint, PoolUse, Result, Store, StoreError, StoreMetrics,
+    ChangeHint, Database, PoolUse, Result, Store, StoreError, StoreMetrics,
     clock::{DatabaseClock, since_boot, wall},
     schema::Migrate,
 };
@@ -134,6 +134,20 @@ impl Store for SqliteStore {
         self.writer
             .write_quietly(move |tx| tx.connection.prepare_cached(beat)?.execute([]).map(|_| ()))
             .await
+    }
+
+    async fn about(&self) -> Result<Database> {
+        let size = "SELECT sqlite_version(), (SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size)";
+        let about = move |connection: &rusqlite::Connection| {
+            let (version, bytes): (String, i64) =
+                connection.query_row(size, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(Database {
+                kind: format!("SQLite {version}"),
+                bytes: u64::try_from(bytes).ok(),
+                schema: migrations::number(connection)?,
+            })
+        };
+        self.readers.read(about).await
     }
 
     fn now(&self) -> Option<Timestamp> {

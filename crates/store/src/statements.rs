@@ -159,8 +159,8 @@ pub(crate) const WAITS: &str = "SELECT node_id, attempt, token, is_open, payload
 pub(crate) const CACHED_STATE: &str = "SELECT state_json FROM run_states WHERE workflow_execution_id = ?1";
 
 /// Runs that are due and not held, by workflow and tenant; at most `?2` of them, the longest-waiting ones.
-pub(crate) const QUEUE_DEPTHS: &str = "SELECT workflow_uid, workflow_id, tenant_id, COUNT(*) FROM
-    (SELECT workflow_uid, workflow_id, tenant_id FROM workflow_executions
+pub(crate) const QUEUE_DEPTHS: &str = "SELECT workflow_uid, workflow_id, tenant_id, COUNT(*), MIN(wake_at) FROM
+    (SELECT workflow_uid, workflow_id, tenant_id, wake_at FROM workflow_executions
      WHERE lease_owner IS NULL AND wake_at IS NOT NULL AND wake_at <= ?1 ORDER BY wake_at LIMIT ?2) AS waiting
     GROUP BY workflow_uid, workflow_id, tenant_id ORDER BY workflow_id, workflow_uid, tenant_id";
 

@@ -68,6 +68,12 @@ impl RunCounts {
         self.succeeded + self.failed + self.cancelled
     }
 
+    /// The part of the runs that succeeded among those that succeeded or failed, from 0 to 1; `None` without such runs.
+    pub fn success_rate(&self) -> Option<f64> {
+        let decided = self.succeeded + self.failed;
+        (decided > 0).then(|| self.succeeded as f64 / decided as f64)
+    }
+
     /// Adds other counts.
     pub fn add(&mut self, other: &RunCounts) {
         self.started += other.started;
@@ -173,19 +179,38 @@ pub struct Stats {
     pub series: Vec<StatsPart>,
 }
 
+impl Stats {
+    /// Adds counts that are not written yet. The order of the workflows and their limit stay those of the filter.
+    pub fn add(&mut self, minute: i64, uid: Uuid, name: &str, counts: &RunCounts, filter: &StatsFilter) {
+        self.all.add(counts);
+        match self.workflows.iter_mut().find(|(known, ..)| *known == uid) {
+            Some((.., sum)) => sum.add(counts),
+            None => self.workflows.push((uid, name.to_owned(), counts.clone())),
+        }
+        self.workflows
+            .sort_by_key(|(uid, _, counts)| (std::cmp::Reverse(counts.ended()), *uid));
+        self.workflows.truncate(filter.limit as usize);
+        let step = i64::from(filter.step.max(1));
+        let minute = minute / step * step;
+        let at = self.series.partition_point(|part| part.minute < minute);
+        if self.series.get(at).is_none_or(|part| part.minute != minute) {
+            let part = StatsPart {
+                minute,
+                ..StatsPart::default()
+            };
+            self.series.insert(at, part);
+        }
+        self.series[at].counts.add(counts);
+    }
+}
+
 /// Sums of a part of the time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StatsPart {
     /// Its first minute.
     pub minute: i64,
-    /// Runs that started.
-    pub started: u64,
-    /// Runs that ended, by status.
-    pub succeeded: u64,
-    #[allow(missing_docs)]
-    pub failed: u64,
-    #[allow(missing_docs)]
-    pub cancelled: u64,
+    /// Its counts.
+    pub counts: RunCounts,
     /// The most runs that waited at the end of one of its minutes.
     pub waiting: u64,
 }
@@ -248,11 +273,8 @@ impl Reading {
         let sum = |name: &str| format!("CAST(COALESCE(SUM({name}), 0) AS bigint)");
         let sums: Vec<String> = names().iter().map(|name| sum(name)).collect();
         let sums = sums.join(", ");
-        let few = ["started", "succeeded", "failed", "cancelled"];
-        let each: Vec<String> = few.iter().map(|name| format!("SUM({name}) AS {name}")).collect();
+        let each: Vec<String> = names().iter().map(|name| format!("SUM({name}) AS {name}")).collect();
         let each = each.join(", ");
-        let outer: Vec<String> = few.iter().map(|name| sum(name)).collect();
-        let outer = outer.join(", ");
         Reading {
             all: format!("SELECT {sums} {chosen}"),
             workflows: format!(
@@ -261,7 +283,7 @@ impl Reading {
             ),
             // Several processes look at the same queue, so the most that one of them saw counts.
             series: format!(
-                "SELECT minute / ?5 * ?5, {outer}, CAST(MAX(waiting) AS bigint) FROM
+                "SELECT minute / ?5 * ?5, CAST(MAX(waiting) AS bigint), {sums} FROM
                  (SELECT minute, {each}, SUM(waiting) AS waiting FROM
                   (SELECT minute, {each}, COALESCE(MAX(waiting), 0) AS waiting {chosen}
                    GROUP BY minute, workflow_uid, tenant_id) AS queues

@@ -8,7 +8,7 @@ mod dead_letters;
 mod deliveries;
 mod docs;
 mod drafts;
-mod dry_run;
+pub(crate) mod dry_run;
 mod events;
 mod executions;
 mod health;

@@ -28,9 +28,9 @@ impl<'a> CallerWorkflows<'a> {
         CallerWorkflows { workflows, recorder }
     }
 
-    /// Adds a document; see [`WorkflowsOf::add`].
-    pub async fn add(&self, source: &[u8], name: &str) -> Result<Added, EngineError> {
-        let command = self.workflows.add(source, name);
+    /// Adds a document; see [`WorkflowsOf::add_if`].
+    pub async fn add(&self, source: &[u8], name: &str, guard: Option<DraftGuard>) -> Result<Added, EngineError> {
+        let command = self.workflows.add_if(source, name, guard);
         self.recorder.record("workflow.create", "", command).await
     }
 

@@ -8,7 +8,7 @@ use crate::error::{EngineError, Refusal};
 use fermata_dialects::{Compiled as CompiledDocument, Dialect, Document, Stage};
 use fermata_store::{
     audit::describe,
-    definitions::{Release, ReleaseRule, Released, Workflow},
+    definitions::{DraftGuard, Release, ReleaseRule, Released, Workflow},
 };
 use uuid::Uuid;
 
@@ -32,11 +32,16 @@ pub(super) fn has_drafts(dialect: &str) -> bool {
 impl WorkflowsOf<'_> {
     /// Adds a new document: as a draft if its dialect has drafts, else as the first version of a new workflow.
     pub async fn add(&self, source: &[u8], name: &str) -> Result<Added, EngineError> {
+        self.add_if(source, name, None).await
+    }
+
+    /// The same. A draft is saved only if the guard holds.
+    pub async fn add_if(&self, source: &[u8], name: &str, guard: Option<DraftGuard>) -> Result<Added, EngineError> {
         let document = self.parse(source, name)?;
         if document.dialect().is_none_or(Dialect::has_drafts) {
             let compiled = self.examine(&document, Stage::Save).await?;
             let rule = self.new_or_draft();
-            let saved = self.keep(source, &document, compiled, rule, None).await?;
+            let saved = self.keep(source, &document, compiled, rule, guard).await?;
             return Ok(Added::Draft(saved));
         }
         let compiled = self.examine(&document, Stage::Publish).await?;

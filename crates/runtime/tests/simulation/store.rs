@@ -832,6 +832,10 @@ impl Store for FaultyStore {
         self.memory.ping().await
     }
 
+    async fn about(&self) -> Result<fermata_store::Database> {
+        self.memory.about().await
+    }
+
     /// Database time: the clocks of some processes are wrong.
     fn now(&self) -> Option<Timestamp> {
         Some(self.world.now())

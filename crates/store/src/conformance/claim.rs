@@ -50,16 +50,21 @@ pub async fn queue_depths_count_due_runs_by_workflow(store: &Arc<dyn Store>) {
         let depths = store.queue_depths(at(now)).await.unwrap();
         let depths = depths.into_iter().map(|depth| {
             assert_eq!(depth.workflow_uid, uid(&depth.workflow_id));
-            (depth.workflow_id, depth.runs)
+            (depth.workflow_id, depth.runs, depth.oldest)
         });
         depths.collect::<Vec<_>>()
     };
     assert_eq!(depths(5).await, []);
-    let both = |first: u64| [(WORKFLOW.to_owned(), first), ("other".to_owned(), 1)];
-    assert_eq!(depths(100).await, both(3));
+    let both = |first: u64, oldest: i64| {
+        [
+            (WORKFLOW.to_owned(), first, at(oldest)),
+            ("other".to_owned(), 1, at(40)),
+        ]
+    };
+    assert_eq!(depths(100).await, both(3, 10));
     ids(store, claim(runner(), 1, 100)).await;
-    assert_eq!(depths(100).await, both(2));
-    assert_eq!(depths(500).await, both(3));
+    assert_eq!(depths(100).await, both(2, 20));
+    assert_eq!(depths(500).await, both(3, 20));
 }
 
 /// A run is claimed at its due time, not before.

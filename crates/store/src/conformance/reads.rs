@@ -444,6 +444,13 @@ pub async fn ping_and_close(store: &Arc<dyn Store>) {
     activate(store, WORKFLOW).await;
     let (run, _) = held_run(store, "r1", Vec::new()).await;
     store.ping().await.unwrap();
+    let about = store.about().await.unwrap();
+    let is_on_disk = about.kind != "memory";
+    assert_eq!(
+        (about.bytes.is_some_and(|bytes| bytes > 1000), about.schema > 0),
+        (is_on_disk, is_on_disk),
+        "{about:?}"
+    );
     store.close().await.unwrap();
     store.close().await.unwrap();
     assert!(matches!(store.ping().await, Err(Closed)));

@@ -66,12 +66,14 @@ pub async fn numbers_are_summed_up(store: &Arc<dyn Store>) {
     let series = |stats: &crate::stats::Stats| {
         let each = stats.series.iter();
         each.map(|part| {
+            let counts = &part.counts;
+            assert_eq!(counts.durations.iter().sum::<u64>(), counts.ended());
             (
                 part.minute,
-                part.started,
-                part.succeeded,
-                part.failed,
-                part.cancelled,
+                counts.started,
+                counts.succeeded,
+                counts.failed,
+                counts.cancelled,
                 part.waiting,
             )
         })

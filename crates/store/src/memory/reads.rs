@@ -15,7 +15,6 @@ use std::{
     collections::BTreeMap,
     ops::{Bound, RangeBounds},
 };
-use uuid::Uuid;
 
 #[async_trait]
 impl ReadStore for MemoryStore {
@@ -58,21 +57,24 @@ impl ReadStore for MemoryStore {
 
 impl State {
     fn queue_depths(&self, now: Timestamp) -> Vec<QueueDepth> {
-        let mut depths = BTreeMap::new();
+        let mut depths: BTreeMap<_, (u64, Timestamp)> = BTreeMap::new();
         let due = self.free.iter().take_while(|(at, _)| *at <= now);
-        for (_, run) in due.take(MAX_QUEUE_DEPTH as usize) {
+        for (at, run) in due.take(MAX_QUEUE_DEPTH as usize) {
             if let Some(Entry { new, .. }) = self.runs.get(run) {
                 let of = (&new.workflow_id, new.workflow_uid, &new.tenant);
-                *depths.entry(of).or_default() += 1;
+                // They are in the order of their due times.
+                depths.entry(of).or_insert((0, *at)).0 += 1;
             }
         }
-        let depth = |((workflow_id, workflow_uid, tenant), runs): ((&String, Uuid, &String), u64)| QueueDepth {
+        let depths = depths.into_iter();
+        let depths = depths.map(|((workflow_id, workflow_uid, tenant), (runs, oldest))| QueueDepth {
             workflow_uid,
             workflow_id: workflow_id.clone(),
             tenant: tenant.clone(),
             runs,
-        };
-        depths.into_iter().map(depth).collect()
+            oldest,
+        });
+        depths.collect()
     }
 
     pub(super) fn list_runs(&self, filter: &RunFilter) -> RunPage {

@@ -54,10 +54,7 @@ impl State {
             let minute = row.minute / step * step;
             let part = parts.entry(minute).or_default();
             part.minute = minute;
-            part.started += row.counts.started;
-            part.succeeded += row.counts.succeeded;
-            part.failed += row.counts.failed;
-            part.cancelled += row.counts.cancelled;
+            part.counts.add(&row.counts);
             let queue: &mut u64 = queues.entry((row.minute, row.workflow_uid, &row.tenant)).or_default();
             *queue = (*queue).max(row.waiting.unwrap_or(0));
         }

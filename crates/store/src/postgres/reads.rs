@@ -70,6 +70,7 @@ async fn queue_depths(client: &impl GenericClient, now: Timestamp) -> Result<Vec
             workflow_id: plain(row, 1)?,
             tenant: plain(row, 2)?,
             runs: get(row, 3)?,
+            oldest: get(row, 4)?,
         })
     };
     rows.iter().map(depth).collect()

@@ -71,11 +71,8 @@ async fn read(session: &Object, filter: &StatsFilter) -> Result<Stats, PgError> 
     let part = |row: &Row| {
         Ok(StatsPart {
             minute: plain(row, 0)?,
-            started: get(row, 1)?,
-            succeeded: get(row, 2)?,
-            failed: get(row, 3)?,
-            cancelled: get(row, 4)?,
-            waiting: get(row, 5)?,
+            waiting: get(row, 1)?,
+            counts: counts(row, 2)?,
         })
     };
     Ok(Stats {

@@ -253,6 +253,7 @@ fn queue_depths(connection: &Connection, now: Timestamp) -> rusqlite::Result<Vec
             workflow_id: row.get(1)?,
             tenant: row.get(2)?,
             runs: count(row, 3)?,
+            oldest: get(row, 4)?,
         })
     })?;
     rows.collect()

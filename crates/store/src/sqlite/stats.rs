@@ -57,14 +57,10 @@ fn read(connection: &Connection, filter: &StatsFilter) -> rusqlite::Result<Stats
     let mut series = connection.prepare_cached(&reading.series)?;
     let chosen = params![filter.from, filter.until, filter.tenant, uid, filter.step.max(1)];
     let series = series.query_map(chosen, |row| {
-        let count = |at| row.get(at).map(|count: i64| u64::try_from(count).unwrap_or(0));
         Ok(StatsPart {
             minute: row.get(0)?,
-            started: count(1)?,
-            succeeded: count(2)?,
-            failed: count(3)?,
-            cancelled: count(4)?,
-            waiting: count(5)?,
+            waiting: row.get(1).map(|count: i64| u64::try_from(count).unwrap_or(0))?,
+            counts: counts(row, 2)?,
         })
     })?;
     Ok(Stats {

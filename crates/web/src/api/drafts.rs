@@ -40,7 +40,7 @@ pub(crate) async fn put(
 }
 
 /// The condition in `If-Match` or `If-None-Match`.
-fn guard(headers: &HeaderMap) -> Result<Option<DraftGuard>, ApiError> {
+pub(super) fn guard(headers: &HeaderMap) -> Result<Option<DraftGuard>, ApiError> {
     let (matches, differs) = (
         header_list(headers, header::IF_MATCH)?,
         header_list(headers, header::IF_NONE_MATCH)?,

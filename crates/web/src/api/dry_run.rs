@@ -42,6 +42,16 @@ pub(crate) async fn run(
     As(session): As,
     OptionalJson(body, share): OptionalJson<DryRunBody>,
 ) -> Result<Json<DryRunView>, ApiError> {
+    let (of, request) = request(body)?;
+    run_to_completion(share, async move {
+        let (report, warnings) = session.dry_run(of, request).await?;
+        Ok(Json(DryRunView { report, warnings }))
+    })
+    .await
+}
+
+/// What a body asks for.
+pub(crate) fn request(body: DryRunBody) -> Result<(DryRunOf, DryRun), ApiError> {
     let of = what(body.document, body.workflow_id, body.version)?;
     let given = |value: Option<Strict>| value.map_or_else(|| Value::Object(Map::new()), |value| value.0);
     let request = DryRun {
@@ -50,11 +60,7 @@ pub(crate) async fn run(
         mocks: given(body.mocks),
         ..DryRun::default()
     };
-    run_to_completion(share, async move {
-        let (report, warnings) = session.dry_run(of, request).await?;
-        Ok(Json(DryRunView { report, warnings }))
-    })
-    .await
+    Ok((of, request))
 }
 
 fn what(document: Option<Strict>, workflow: Option<String>, version: Option<Value>) -> Result<DryRunOf, ApiError> {

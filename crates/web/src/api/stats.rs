@@ -14,6 +14,9 @@ use uuid::Uuid;
 /// The time if the request does not name one.
 const SINCE: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The most workflows in a response.
+const MAX_WORKFLOWS: u32 = 100;
+
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct StatsQuery {
@@ -82,14 +85,13 @@ struct PartView {
 
 impl From<&RunCounts> for CountsView {
     fn from(counts: &RunCounts) -> Self {
-        let decided = counts.succeeded + counts.failed;
         CountsView {
             started: counts.started,
             ended: counts.ended(),
             succeeded: counts.succeeded,
             failed: counts.failed,
             cancelled: counts.cancelled,
-            success_rate: (decided > 0).then(|| rounded(counts.succeeded as f64 / decided as f64)),
+            success_rate: counts.success_rate().map(rounded),
             p50_ms: counts.quantile(0.5),
             p95_ms: counts.quantile(0.95),
         }
@@ -105,10 +107,10 @@ impl From<&StatsPart> for PartView {
     fn from(part: &StatsPart) -> Self {
         PartView {
             at: Iso(start_of(part.minute)),
-            started: part.started,
-            succeeded: part.succeeded,
-            failed: part.failed,
-            cancelled: part.cancelled,
+            started: part.counts.started,
+            succeeded: part.counts.succeeded,
+            failed: part.counts.failed,
+            cancelled: part.counts.cancelled,
             queue_depth: part.waiting,
         }
     }
@@ -132,7 +134,7 @@ pub(crate) async fn get(As(session): As, Query(query): Query<StatsQuery>) -> Res
         None => None,
     };
     let span = Span::last(since, session.now());
-    let stats = session.stats(span, workflow, tenant).await?;
+    let stats = session.stats(span, workflow, tenant, MAX_WORKFLOWS).await?;
     let workflows = stats.workflows.iter().map(|(uid, id, counts)| WorkflowCountsView {
         workflow_id: id.clone(),
         workflow_uid: *uid,

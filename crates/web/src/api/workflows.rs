@@ -3,7 +3,10 @@
 //! `{id}` is the id, or the uid with or without `wf_`. A workflow with a Runlater document is shown in the format of the
 //! Runlater specification, one with a jsondagapi document as in [`super::jsondagapi`]; lists have one format for all workflows.
 
-use super::jsondagapi::{self, expected_version, is_jsondagapi};
+use super::{
+    drafts,
+    jsondagapi::{self, expected_version, is_jsondagapi},
+};
 use crate::{
     Web,
     body::run_to_completion,
@@ -28,14 +31,16 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// `POST /api/v1/workflows`: the body is the document itself.
+/// `POST /api/v1/workflows`: the body is the document itself. With `If-None-Match: *` an existing draft is not replaced.
 pub(crate) async fn add(
     State(web): State<Web>,
     As(session): As,
+    headers: HeaderMap,
     DocumentBytes(source, share): DocumentBytes,
 ) -> Result<Response, ApiError> {
+    let guard = drafts::guard(&headers)?;
     run_to_completion(share, async move {
-        match session.workflows().add(&source, "request").await? {
+        match session.workflows().add(&source, "request", guard).await? {
             Added::Draft(saved) if saved.created => Ok(saved_response(StatusCode::CREATED, saved)),
             Added::Draft(saved) => Ok(saved_response(StatusCode::OK, saved)),
             Added::Published(published) => published_response(&web, StatusCode::CREATED, published, &source, "CREATED"),

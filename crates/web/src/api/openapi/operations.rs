@@ -59,6 +59,7 @@ fn workflows() -> Vec<Operation> {
             "createWorkflow",
             "Save a document: a draft, or a version if its dialect has no drafts",
         )
+        .header("If-None-Match", "`*`: only if there is no such draft")
         .document(hello())
         .answer::<SavedView>(201)
         .answer::<SavedView>(200),
