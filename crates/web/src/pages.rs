@@ -2,27 +2,36 @@
 //!
 //! What must stay true:
 //! * Pages read through the caller's session, as the API does, and change nothing. Actions are requests to the API that scripts
-//!   of the pages send.
+//!   of the pages send. `POST` to a page checks, dry-runs or compares a document and stores nothing.
 //! * Everything comes from this server: no page loads anything from elsewhere, and none has an inline script or style
 //!   ([`POLICY`]). Texts from documents, payloads and errors are written by `maud`, which escapes them.
 //! * Numbers are written by the server as they are stored; no script parses them.
 //! * A client that does not accept HTML gets errors as JSON, like everywhere in the API.
 
 mod assets;
+mod chart;
+mod difference;
 mod download;
 mod drawer;
+mod dry_run;
+mod editor;
 mod forms;
 mod frame;
 mod graph;
+mod graph_difference;
 mod inbox;
 mod json;
+mod lanes;
 mod layers;
+mod load;
 mod parts;
 mod run;
 mod runs;
 pub(crate) mod session;
 mod system;
 mod timeline;
+mod triggers;
+mod versions;
 mod workflow;
 mod workflows;
 
@@ -54,7 +63,11 @@ pub(crate) fn routes() -> Router<Web> {
             get(download::of_attempt),
         )
         .route("/workflows", get(workflows::page))
+        .route("/workflows/new", get(editor::new).post(editor::check))
+        .route("/workflows/new/dry-run", post(editor::dry_run))
         .route("/workflows/{id}", get(workflow::page))
+        .route("/workflows/{id}/difference", get(versions::difference))
+        .route("/workflows/{id}/edit", get(editor::edit).post(editor::compare))
         .route("/inbox", get(inbox::list))
         .route("/inbox/{id}", get(inbox::page))
         .route("/system", get(system::page))

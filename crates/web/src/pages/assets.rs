@@ -12,6 +12,8 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 /// Name, media type, content.
 const FILES: &[(&str, &str, &str)] = &[
     ("app.css", CSS, include_str!("assets/app.css")),
+    ("flows.css", CSS, include_str!("assets/flows.css")),
+    ("editor.js", SCRIPT, include_str!("assets/editor.js")),
     ("theme.js", SCRIPT, include_str!("assets/theme.js")),
     ("app.js", SCRIPT, include_str!("assets/app.js")),
     ("act.js", SCRIPT, include_str!("assets/act.js")),

@@ -81,6 +81,7 @@ impl Frame {
                     title { (self.title) " · Fermata" }
                     link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
                     link rel="stylesheet" href="/assets/app.css";
+                    link rel="stylesheet" href="/assets/flows.css";
                     script src="/assets/theme.js" {}
                     script type="module" src="/assets/app.js" {}
                 }
@@ -175,4 +176,7 @@ const SPRITE: &str = r##"<svg hidden width="0" height="0" aria-hidden="true">
 <symbol id="i-pending" viewBox="0 0 14 14"><circle cx="7" cy="7" r="5.8" fill="none" stroke="currentColor" stroke-width="1.6" stroke-dasharray="2.4 2.15"/></symbol>
 <symbol id="i-skipped" viewBox="0 0 14 14"><circle cx="7" cy="7" r="5.8" fill="none" stroke="currentColor" stroke-width="1.4"/><path d="M4.4 7h5.2" stroke="currentColor" stroke-width="1.6" stroke-linecap="round"/></symbol>
 <symbol id="i-cancelled" viewBox="0 0 14 14"><circle cx="7" cy="7" r="5.8" fill="none" stroke="currentColor" stroke-width="1.6"/><path d="m3.2 10.8 7.6-7.6" stroke="currentColor" stroke-width="1.6"/></symbol>
+<symbol id="i-added" viewBox="0 0 14 14"><rect x=".5" y=".5" width="13" height="13" rx="3" fill="currentColor"/><path d="M7 3.8v6.4M3.8 7h6.4" stroke="var(--on)" stroke-width="1.8" stroke-linecap="round"/></symbol>
+<symbol id="i-removed" viewBox="0 0 14 14"><circle cx="7" cy="7" r="6.5" fill="currentColor"/><path d="M3.8 7h6.4" stroke="var(--on)" stroke-width="1.8" stroke-linecap="round"/></symbol>
+<symbol id="i-changed" viewBox="0 0 14 14"><path d="M7 .6 13.4 7 7 13.4.6 7z" fill="currentColor"/><path d="M4.2 7.6q1.4-1.8 2.8-.6t2.8-.6" fill="none" stroke="var(--on)" stroke-width="1.5" stroke-linecap="round"/></symbol>
 </svg>"##;

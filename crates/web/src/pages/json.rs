@@ -70,6 +70,17 @@ pub(crate) fn inline(value: &Value) -> Markup {
     }
 }
 
+/// The text of a document. JSON in one line, which a program wrote, is indented.
+pub(crate) fn readable(source: &[u8]) -> String {
+    let text = String::from_utf8_lossy(source).into_owned();
+    if text.trim().contains('\n') {
+        return text;
+    }
+    let value = serde_json::from_str::<Value>(&text);
+    let indented = value.and_then(|value| serde_json::to_string_pretty(&value));
+    indented.map_or(text, |indented| format!("{indented}\n"))
+}
+
 /// A size for people.
 pub(crate) fn bytes(count: usize) -> String {
     match count {
@@ -148,6 +159,17 @@ mod tests {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert!(!shown.contains("<script") && !shown.contains("</pre"), "{shown}");
+    }
+
+    #[test]
+    fn documents_in_one_line_are_indented() {
+        assert_eq!(
+            readable(br#"{"b":1.10,"a":9007199254740993}"#),
+            "{\n  \"b\": 1.10,\n  \"a\": 9007199254740993\n}\n"
+        );
+        for kept in ["{\n\"a\":1}", "a: 1 # yes", "{"] {
+            assert_eq!(readable(kept.as_bytes()), kept);
+        }
     }
 
     #[test]

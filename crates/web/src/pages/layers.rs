@@ -4,19 +4,23 @@
 //! 2. An edge over several layers gets a bend in each layer between, so that it does not run through nodes.
 //! 3. Within a layer, nodes are ordered by the mean position of their neighbours (a few sweeps down and up).
 //! 4. Each is moved as close to its neighbours as the order and the distances allow (least squares).
+//! 5. Two layers have more distance where edges between them go far to the side, so that these do not lie on each other.
 //!
 //! What must stay true: the result depends on the edges only, and 2,000 nodes take milliseconds.
+
+use super::lanes::{LANE, lanes, longest_bent};
 
 /// The size of a node, and the distances between nodes.
 pub(crate) const WIDTH: f32 = 196.0;
 pub(crate) const HEIGHT: f32 = 44.0;
 const GAP_X: f32 = 24.0;
 const GAP_Y: f32 = 44.0;
-/// The width of a bend.
-const BEND: f32 = 16.0;
-
-/// Above this many bends, long edges are straight: a graph like that is not readable anyway.
-const MAX_BENDS: usize = 20_000;
+/// The largest distance of two layers, and how much of it an edge needs for each unit that it goes to the side.
+const MAX_GAP_Y: f32 = 320.0;
+const SLOPE: f32 = 0.08;
+/// The width of a bend, and the distance between two of them.
+const BEND: f32 = 8.0;
+const BEND_GAP: f32 = 6.0;
 
 const SWEEPS: usize = 16;
 
@@ -38,12 +42,13 @@ pub(crate) struct Layout {
 pub(crate) fn layout(count: usize, edges: &[(usize, usize)]) -> Layout {
     let layer_of = layers(count, edges);
     let span = |(from, to): &(usize, usize)| layer_of[*to].saturating_sub(layer_of[*from]);
-    let bends: usize = edges.iter().map(|edge| span(edge).saturating_sub(1)).sum();
+    let longest = longest_bent(edges.iter().map(span));
     let mut graph = Layers::new(count, &layer_of);
     let mut paths = Vec::with_capacity(edges.len());
     for edge in edges {
         paths.push(match span(edge) {
-            2.. if bends <= MAX_BENDS => graph.add_path(*edge, &layer_of),
+            span if span > longest => Vec::new(),
+            2.. => graph.add_path(*edge, &layer_of),
             _ => graph.add_edge(*edge),
         });
     }
@@ -51,15 +56,23 @@ pub(crate) fn layout(count: usize, edges: &[(usize, usize)]) -> Layout {
         graph.order(sweep % 2 == 0);
     }
     graph.place();
-    let place = |vertex: &usize| {
-        let y = graph.layer[*vertex] as f32 * (HEIGHT + GAP_Y) + HEIGHT / 2.0;
-        (graph.x[*vertex], y)
-    };
+    let tops = graph.tops();
+    let place = |vertex: &usize| (graph.x[*vertex], tops[graph.layer[*vertex]] + HEIGHT / 2.0);
+    let mut bends: Vec<Vec<Point>> = paths.iter().map(|path| path.iter().map(place).collect()).collect();
+    let beside: Vec<usize> = (0..edges.len()).filter(|at| span(&edges[*at]) > longest).collect();
+    let mut width = graph.width();
+    for (at, lane) in lanes(&beside, edges, &layer_of) {
+        let x = graph.width() + GAP_X + lane as f32 * LANE;
+        let y = |layer: usize| tops[layer] + HEIGHT / 2.0;
+        let (from, to) = edges[at];
+        bends[at] = vec![(x, y(layer_of[from] + 1)), (x, y(layer_of[to] - 1))];
+        width = width.max(x + LANE);
+    }
     Layout {
-        width: graph.width(),
-        height: graph.rows.len().max(1) as f32 * (HEIGHT + GAP_Y) - GAP_Y,
+        width,
+        height: tops.last().map_or(HEIGHT, |top| top + HEIGHT),
         nodes: (0..count).map(|node| place(&node)).collect(),
-        bends: paths.iter().map(|path| path.iter().map(place).collect()).collect(),
+        bends,
     }
 }
 
@@ -175,14 +188,26 @@ impl Layers {
         if vertex < self.nodes { WIDTH / 2.0 } else { BEND / 2.0 }
     }
 
+    /// The distance between the middles of two neighbours.
+    fn distance(&self, left: usize, right: usize) -> f32 {
+        let gap = match left < self.nodes || right < self.nodes {
+            true => GAP_X,
+            false => BEND_GAP,
+        };
+        self.half(left) + gap + self.half(right)
+    }
+
     fn place(&mut self) {
         self.x = vec![0.0; self.layer.len()];
         let rows = std::mem::take(&mut self.rows);
         for row in &rows {
             let mut at = 0.0;
-            for vertex in row {
-                self.x[*vertex] = at + self.half(*vertex);
-                at += 2.0 * self.half(*vertex) + GAP_X;
+            for (ix, vertex) in row.iter().enumerate() {
+                at += match ix {
+                    0 => self.half(*vertex),
+                    ix => self.distance(row[ix - 1], *vertex),
+                };
+                self.x[*vertex] = at;
             }
         }
         for sweep in 0..SWEEPS {
@@ -219,7 +244,7 @@ impl Layers {
         let mut at = 0.0;
         for (ix, vertex) in row.iter().enumerate() {
             if ix > 0 {
-                at += self.half(row[ix - 1]) + GAP_X + self.half(*vertex);
+                at += self.distance(row[ix - 1], *vertex);
             }
             offsets.push(at);
         }
@@ -242,6 +267,25 @@ impl Layers {
         for ((vertex, start), offset) in row.iter().zip(starts).zip(&offsets) {
             self.x[*vertex] = start + offset;
         }
+    }
+
+    /// Where each layer begins.
+    fn tops(&self) -> Vec<f32> {
+        let mut far = vec![0.0_f32; self.rows.len()];
+        for (vertex, below) in self.below.iter().enumerate() {
+            for next in below {
+                let layer = self.layer[vertex];
+                far[layer] = far[layer].max((self.x[vertex] - self.x[*next]).abs());
+            }
+        }
+        let mut top = 0.0;
+        far.iter()
+            .map(|far| {
+                let here = top;
+                top += HEIGHT + (far * SLOPE).clamp(GAP_Y, MAX_GAP_Y);
+                here
+            })
+            .collect()
     }
 
     fn width(&self) -> f32 {
@@ -293,12 +337,37 @@ mod tests {
     }
 
     #[test]
+    fn layers_have_more_distance_where_edges_go_far_to_the_side() {
+        let fan: Vec<_> = (1..=200).map(|node| (0, node)).chain([(1, 201)]).collect();
+        let fan = layout(202, &fan);
+        let (first, second, third) = (fan.nodes[0].1, fan.nodes[1].1, fan.nodes[201].1);
+        assert!(second - first > 4.0 * HEIGHT, "{first} {second}");
+        assert_eq!(third - second, HEIGHT + GAP_Y);
+        assert!((fan.height - third - HEIGHT / 2.0).abs() < 0.1);
+    }
+
+    #[test]
     fn large_graphs_have_a_layout() {
         let edges: Vec<_> = (1..2000).map(|node| ((node - 1) / 3, node)).collect();
         assert!(!overlaps(&layout(2000, &edges)));
-        // Every node leads to the last one: there would be millions of bends.
+        // Every node leads to the last one: there would be millions of bends. The longest edges share one place beside the graph.
         let edges: Vec<_> = (0..1999).flat_map(|node| [(node, node + 1), (node, 1999)]).collect();
-        assert!(layout(2000, &edges).bends.iter().all(Vec::is_empty));
+        let found = layout(2000, &edges);
+        let bends: usize = found.bends.iter().map(Vec::len).sum();
+        assert!(bends <= 20_000 + 2 * edges.len(), "{bends}");
+        let (first, second) = (&found.bends[1], &found.bends[3]);
+        assert_eq!((first.len(), first[0].0, first[1].0), (2, second[0].0, second[1].0));
+        assert!(first[0].0 > found.nodes[0].0 + WIDTH / 2.0 && first[0].0 < found.width);
+        // Edges to different nodes at the same time have different places.
+        let edges: Vec<_> = (0..1999)
+            .flat_map(|node| [(node, node + 1), (node, (node + 60).min(1999))])
+            .collect();
+        let found = layout(2000, &edges);
+        assert!(
+            (found.bends[101][0].0 - found.bends[103][0].0).abs() >= LANE,
+            "{:?}",
+            found.bends[101]
+        );
         assert_eq!(layout(0, &[]).nodes.len(), 0);
     }
 }

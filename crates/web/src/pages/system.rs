@@ -1,8 +1,9 @@
-//! `/system`: runners, dead letters, keys and the audit trail, for administrators.
+//! `/system`: numbers, queue, runners, schedules, dead letters, retention, keys, the audit trail and the database, for administrators.
 
 use super::{
     Page,
     frame::{Frame, Tab},
+    json, load,
     parts::{ago, cut, duration, empty, exact, mark, short_id},
 };
 use crate::{Web, door::As, error::ApiError};
@@ -12,9 +13,11 @@ use fermata_store::{
     audit::{AuditFilter, AuditRow},
     dead_letters::{DeadLetter, DeadLetterFilter},
     keys::{ApiKey, KeyFilter},
+    retention::{Ages, Retention},
     runners::RunnerRecord,
 };
 use maud::{Markup, html};
+use std::time::Duration;
 
 const ROWS: u32 = 50;
 const POLL_MS: u32 = 5000;
@@ -39,13 +42,22 @@ pub(crate) async fn page(State(web): State<Web>, As(session): As) -> Result<Page
         ..AuditFilter::default()
     };
     let audit = session.audit().list(audit).await?;
+    let charts = load::charts(&session).await?;
+    let queue = load::queue(&session).await?;
+    let schedules = load::schedules(&session).await?;
+    let database = reads.database().await?;
     let mut frame = Frame::new("System", Tab::System, &session);
     frame.poll = Some(POLL_MS);
     let (settings, is_installation) = (web.settings(), session.caller().tenant().is_none());
     Ok(frame.page(html! {
         div.head { h1 { "System" } }
-        dl.facts {
+        dl.facts #installation data-live {
             div { dt { "Version" } dd { (env!("CARGO_PKG_VERSION")) } }
+            @if let Some(database) = &database {
+                div { dt { "Database" } dd { (database.kind) } }
+                @if let Some(bytes) = database.bytes { div { dt { "Database size" } dd { (json::bytes(usize::try_from(bytes).unwrap_or(usize::MAX))) } } }
+                @if database.schema > 0 { div { dt { "Schema" } dd { (database.schema) } } }
+            }
             @if is_installation {
                 div { dt { "Address" } dd { (settings.public_url) } }
                 div { dt { "Role of this process" } dd { (format!("{:?}", settings.role)) } }
@@ -54,8 +66,11 @@ pub(crate) async fn page(State(web): State<Web>, As(session): As) -> Result<Page
             }
         }
         div.stack #system data-live {
+            (charts)
+            div.columns { (queue) (schedules) }
             @if is_installation { (panel("Runners", &runners_table(&runners.items, now), runners.more)) }
             (panel("Dead letters", &letters_table(&letters.items, now), letters.more))
+            @if is_installation { (panel("Retention", &retention_table(&settings.retention), false)) }
             (panel("API keys", &keys_table(&keys.items, now), keys.more))
             (panel("Audit trail", &audit_table(&audit.items), audit.next.is_some()))
         }
@@ -111,6 +126,36 @@ fn letters_table(letters: &[DeadLetter], now: Timestamp) -> Markup {
                 } }
             }
         }
+    }
+}
+
+/// How long things are kept, with the exceptions by workflow.
+fn retention_table(retention: &Retention) -> Markup {
+    let age = |age: Option<Duration>| match age {
+        Some(age) => duration(u64::try_from(age.as_micros()).unwrap_or(u64::MAX)),
+        None => "for ever".to_owned(),
+    };
+    let row = |name: &str, ages: &Ages| {
+        html! {
+            tr {
+                td { (name) }
+                td.num { (age(ages.succeeded)) }
+                td.num { (age(ages.failed)) }
+                td.num { (age(ages.cancelled)) }
+                td.num { (age(ages.dead_letters)) }
+            }
+        }
+    };
+    html! {
+        table.list.matrix {
+            thead { tr { th { "Workflow" } th.num { "Succeeded" } th.num { "Failed" } th.num { "Cancelled" } th.num { "Dead letters" } } }
+            tbody {
+                (row(if retention.workflows.is_empty() { "all" } else { "others" }, &retention.ages))
+                @for (name, ages) in &retention.workflows { (row(name, ages)) }
+            }
+        }
+        p.note { "Idempotency keys: " @match retention.keys { Some(keys) => (age(Some(keys))), None => "as long as their runs" }
+            ". Audit trail: " (age(retention.audit)) "." }
     }
 }
 

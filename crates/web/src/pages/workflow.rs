@@ -1,12 +1,13 @@
 //! `/workflows/{id}`: one workflow with its graph, run form, runs, triggers, versions and source.
 
 use super::{
-    Page, forms,
+    Page, chart, forms,
     frame::{Frame, Tab},
     graph, json,
-    parts::{ago, cut, empty, encoded, exact},
+    parts::{cut, empty, encoded},
     runs::short_row,
-    workflows::{address, last_runs, marks, state},
+    triggers, versions,
+    workflows::{address, last_day, last_runs, marks, state},
 };
 use crate::{
     Web,
@@ -16,19 +17,17 @@ use crate::{
 };
 use axum::extract::State;
 use fermata_core::{Join, Kind, Node, Plan, Timestamp};
-use fermata_runtime::{
-    Scope, Session,
-    triggers::{DeliveryList, DeliveryState, Trigger, TriggerDelivery, TriggerList},
+use fermata_runtime::{Scope, Session};
+use fermata_store::{
+    definitions::{Lifecycle, Workflow},
+    stats::RunCounts,
 };
-use fermata_store::definitions::{Lifecycle, VersionRow, Workflow};
 use maud::{Markup, html};
 use serde::Deserialize;
 use uuid::Uuid;
 
 const RUNS: u32 = 20;
 const VERSIONS: u32 = 50;
-const TRIGGERS: u32 = 20;
-const DELIVERIES: u32 = 5;
 const POLL_MS: u32 = 4000;
 /// The most bytes of a document that the page shows.
 const MAX_SOURCE: usize = 256 * 1024;
@@ -61,35 +60,40 @@ pub(crate) async fn page(
     };
     let runs = last_runs(&session, &workflow, RUNS).await?;
     let triggers = match session.caller().has(Scope::Manage) {
-        true => triggers(&session, &workflow).await?,
+        true => triggers::triggers(&session, &workflow).await?,
         false => Vec::new(),
     };
+    let draft = reads.draft(&workflow).await?;
     let source = match &shown {
-        Some((_, definition)) => Some(definition.source.clone()),
-        None => reads.draft(&workflow).await?.map(|draft| draft.source),
+        Some((_, definition)) => Some(definition.source.as_slice()),
+        None => draft.as_ref().map(|draft| draft.source.as_slice()),
     };
+    let span = last_day(&session);
+    let stats = session.stats(span, Some(workflow.uid), None, 1).await?;
     let plan = shown.as_ref().map(|(plan, _)| plan);
     let mut frame = Frame::new(workflow.id.clone(), Tab::Workflows, &session);
     frame.poll = Some(POLL_MS);
     Ok(frame.page(html! {
-        (head(&session, &workflow))
+        (head(&session, &workflow, draft.is_some()))
+        div #facts data-live { (facts(&stats.all)) }
         div.columns {
             @if let (Some(plan), Some(version)) = (plan, version) {
                 @let layout = web.graphs.layout(workflow.uid, version, plan);
                 (graph::panel(&graph::svg(plan, &layout, None, query.node.as_deref()), plan.nodes.len()))
             } @else {
-                section.card { (empty("No version yet", "This workflow has a draft only. Publish it:", Some(&format!("fermata workflows publish {}", workflow.id)))) }
+                section.card { (empty("No version yet", "This workflow has a draft only. Publish it here, or:", Some(&format!("fermata workflows publish {}", workflow.id)))) }
             }
             div.stack {
                 @if session.caller().has(Scope::Execute) && workflow.status == Lifecycle::Active { (run_form(&workflow, plan.and_then(|plan| plan.trigger_schema.as_ref()))) }
+                div #numbers data-live { div.card.pad { (chart::THROUGHPUT.drawn(&stats, span)) } }
                 (runs_panel(&runs, &workflow, now))
             }
         }
         div.columns {
-            (source_panel(source.as_deref(), version))
+            div #source-panel data-live { (source_panel(source, version)) }
             div.stack {
-                (triggers_panel(&triggers, now))
-                (versions_panel(&versions, &workflow, version))
+                (triggers::panel(&triggers, now))
+                (versions::panel(&versions, &workflow, version, draft.is_some(), may_manage(&session, &workflow)))
             }
         }
         aside #drawer data-live {
@@ -98,15 +102,37 @@ pub(crate) async fn page(
     }))
 }
 
-fn head(session: &Session, workflow: &Workflow) -> Markup {
-    let may_manage =
-        session.caller().has(Scope::Manage) && session.caller().tenant().is_none_or(|own| own == workflow.tenant);
+/// Whether the caller may change this workflow.
+pub(super) fn may_manage(session: &Session, workflow: &Workflow) -> bool {
+    let caller = session.caller();
+    caller.has(Scope::Manage) && caller.tenant().is_none_or(|own| own == workflow.tenant)
+}
+
+/// The numbers of the last 24 hours.
+fn facts(counts: &RunCounts) -> Markup {
+    let facts = [
+        ("Success", chart::success_rate(counts)),
+        ("P50", counts.quantile(0.5).map(chart::millis)),
+        ("P95", counts.quantile(0.95).map(chart::millis)),
+        ("Started", Some(counts.started.to_string())),
+        ("Ended", Some(counts.ended().to_string())),
+    ];
+    html! {
+        dl.facts aria-label="The last 24 hours" {
+            @for (name, value) in facts { div { dt { (name) ", 24 h" } dd { (value.as_deref().unwrap_or("–")) } } }
+        }
+    }
+}
+
+fn head(session: &Session, workflow: &Workflow, has_draft: bool) -> Markup {
+    let may_manage = may_manage(session, workflow);
     let action = |name: &str, title: &str, text: &str, yes: &str, is_danger: bool| {
         html! {
             button.button.js.danger[is_danger] data-post=(format!("/api/v1/workflows/{}/{name}", workflow.uid))
                 data-title=(title) data-text=(text) data-yes=(yes) { (yes) }
         }
     };
+    let is_archived = workflow.status == Lifecycle::Archived;
     html! {
         div #workflow-head data-live {
             div.head {
@@ -117,8 +143,17 @@ fn head(session: &Session, workflow: &Workflow) -> Markup {
                 span.tag { (workflow.dialect) }
                 span.grow {}
                 @if may_manage {
+                    a.button href=(format!("{}/edit", address(workflow))) { "Edit" @if has_draft { " draft" } }
+                    @if has_draft && !is_archived {
+                        (action("publish", "Publish the draft?", "New runs use the new version. Runs that have started stay on their version.", "Publish", false))
+                    }
                     @match (workflow.status, workflow.enabled) {
                         (Lifecycle::Active, true) => {
+                            @if workflow.paused_at.is_some() {
+                                (action("resume", "Resume this workflow?", "Runs that wait begin.", "Resume", false))
+                            } @else {
+                                (action("pause", "Pause this workflow?", "New runs wait until it is resumed. Runs that have begun go on.", "Pause", false))
+                            }
                             (action("disable", "Disable this workflow?", "New runs are refused. Runs that have started go on.", "Disable", false))
                             (action("archive", "Archive this workflow?", "New runs are refused and its triggers are disabled. It can be reactivated.", "Archive", true))
                         },
@@ -176,82 +211,6 @@ fn source_panel(source: Option<&[u8]>, version: Option<u32>) -> Markup {
                 button.plain.js data-copy-next { "Copy" }
             }
             pre.source tabindex="0" { (&text[..cut_at]) @if cut_at < text.len() { "…" } }
-        }
-    }
-}
-
-fn versions_panel(versions: &[VersionRow], workflow: &Workflow, shown: Option<u32>) -> Markup {
-    html! {
-        section.card {
-            header { h2 { "Versions" } span.muted { (versions.len()) } }
-            @if versions.is_empty() { p.muted.pad { "None yet." } }
-            @else {
-                table.list { tbody {
-                    @for version in versions {
-                        tr data-row {
-                            td { a.main href=(format!("{}?version={}", address(workflow), version.version)) aria-current=[(Some(version.version) == shown).then_some("true")] { "Version " (version.version) }
-                                @if Some(version.version) == workflow.current_version { " " span.tag { "current" } } }
-                            td.mono.muted.wide title=(version.checksum) { (cut(&version.checksum, 13)) }
-                            td.num { (exact(version.created_at)) }
-                        }
-                    }
-                } }
-            }
-        }
-    }
-}
-
-async fn triggers(
-    session: &Session,
-    workflow: &Workflow,
-) -> Result<Vec<(Trigger, Vec<TriggerDelivery>, Option<Timestamp>)>, ApiError> {
-    let all = session.triggers();
-    let list = TriggerList {
-        workflow: Some(workflow.uid.to_string()),
-        limit: TRIGGERS,
-        ..TriggerList::default()
-    };
-    let mut found = Vec::new();
-    for trigger in all.list(list).await?.items {
-        let recent = DeliveryList {
-            limit: DELIVERIES,
-            ..DeliveryList::default()
-        };
-        let deliveries = all.deliveries(trigger.id, recent).await?.items;
-        let config = serde_json::from_str(&trigger.config).unwrap_or_default();
-        let is_due = trigger.enabled && trigger.next_fire_at.is_some();
-        let next = is_due.then(|| all.preview(trigger.kind, &config, 1).ok()).flatten();
-        found.push((trigger, deliveries, next.and_then(|times| times.first().copied())));
-    }
-    Ok(found)
-}
-
-fn triggers_panel(triggers: &[(Trigger, Vec<TriggerDelivery>, Option<Timestamp>)], now: Timestamp) -> Markup {
-    html! {
-        div #triggers data-live {
-            @if !triggers.is_empty() {
-                section.card {
-                    header { h2 { "Triggers" } span.muted { (triggers.len()) } }
-                    @for (trigger, deliveries, next) in triggers {
-                        div.pad.trigger {
-                            p {
-                                b { (trigger.name.as_deref().unwrap_or(trigger.kind.as_str())) } " "
-                                span.tag { (trigger.kind.as_str()) }
-                                @if !trigger.enabled { " " span.tag { "disabled" } }
-                                @if let Some(next) = next { span.muted { " next " (ago(*next, now)) } }
-                            }
-                            p.mono.small.muted { (cut(&trigger.config, 200)) }
-                            @for delivery in deliveries {
-                                p.small {
-                                    (exact(delivery.received_at)) " " (delivery.state.as_str())
-                                    @if delivery.state == DeliveryState::Started { " " a href=(format!("/runs/{}", delivery.run)) { "run" } }
-                                    @if let Some(reason) = &delivery.reason { span.muted { " " (cut(reason, 120)) } }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use super::{
     Page,
+    chart::{millis, success_rate},
     frame::{Frame, Tab},
     parts::{ago, cut, empty, encoded, status_kind},
+    triggers,
 };
 use crate::{
     Web,
@@ -14,25 +16,25 @@ use crate::{
 };
 use axum::extract::State;
 use fermata_core::Timestamp;
-use fermata_runtime::{
-    Scope, Session,
-    triggers::{TriggerList, TriggerType},
-};
+use fermata_runtime::{Scope, Session, stats::Span};
 use fermata_store::{
     definitions::{Lifecycle, Workflow, WorkflowFilter},
     reads::{RunFilter, RunRecord},
+    stats::RunCounts,
 };
 use maud::{Markup, html};
 use serde::Deserialize;
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 use uuid::Uuid;
 
 const LIMIT: u32 = 30;
 /// Runs that are shown as marks.
 const MARKS: u32 = 14;
-/// Schedules that are read for the next fire times.
-const SCHEDULES: u32 = 500;
 const POLL_MS: u32 = 5000;
+/// The time that numbers are about.
+const NUMBERS_OF: Duration = Duration::from_secs(24 * 60 * 60);
+/// The workflows of which one read returns the numbers: those with the most runs.
+const MOST_NUMBERS: u32 = 1000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,10 +62,12 @@ pub(crate) async fn page(
     let found = session.reads().workflows(filter).await?;
     let now = session.now();
     let next_fires = next_fires(&session).await?;
+    let numbers = numbers(&session, &found.items).await?;
     let mut rows = Vec::new();
     for workflow in &found.items {
         let runs = last_runs(&session, workflow, MARKS).await?;
-        rows.push(row(workflow, &runs, next_fires.get(&workflow.uid).copied(), now));
+        let next = next_fires.get(&workflow.uid).copied();
+        rows.push(row(workflow, &runs, numbers.get(&workflow.uid), next, now));
     }
     let last = found.items.last().filter(|_| found.more);
     let search_part = search
@@ -85,6 +89,7 @@ pub(crate) async fn page(
                 label.field.search { span { "Search" } input type="search" name="search" value=[search.as_deref()] placeholder="name" data-query spellcheck="false"; }
                 button.button { "Filter" }
             }
+            @if session.caller().has(Scope::Manage) { a.button href="/workflows/new" { "New workflow" } }
         }
         div #workflows data-live {
             @if rows.is_empty() {
@@ -92,7 +97,7 @@ pub(crate) async fn page(
                 @else { (nothing_yet(&web)) }
             } @else {
                 table.list {
-                    thead { tr { th { "Workflow" } th.wide { "State" } th { "Last runs" } th.wide { "Next" } th.num.wide { "Version" } } }
+                    thead { tr { th { "Workflow" } th.wide { "State" } th { "Last runs" } th.num { "Success, 24 h" } th.num.wide { "P50" } th.num.wide { "P95" } th.wide { "Next" } th.num.wide { "Version" } } }
                     tbody { @for row in rows { (row) } }
                 }
             }
@@ -121,30 +126,37 @@ pub(super) async fn last_runs(session: &Session, workflow: &Workflow, limit: u32
     Ok(session.reads().runs(filter).await?.items)
 }
 
+/// The last 24 hours.
+pub(super) fn last_day(session: &Session) -> Span {
+    Span::last(NUMBERS_OF, session.now())
+}
+
+/// The numbers of these workflows. One read has those of the workflows with the most runs; only if there are more, the others are
+/// read one by one.
+async fn numbers(session: &Session, workflows: &[Workflow]) -> Result<HashMap<Uuid, RunCounts>, ApiError> {
+    let span = last_day(session);
+    let stats = session.stats(span, None, None, MOST_NUMBERS).await?;
+    let is_complete = stats.workflows.len() < MOST_NUMBERS as usize;
+    let mut numbers: HashMap<Uuid, RunCounts> = stats
+        .workflows
+        .into_iter()
+        .map(|(uid, _, counts)| (uid, counts))
+        .collect();
+    for workflow in workflows.iter().filter(|_| !is_complete) {
+        if !numbers.contains_key(&workflow.uid) {
+            let stats = session.stats(span, Some(workflow.uid), None, 1).await?;
+            numbers.insert(workflow.uid, stats.all);
+        }
+    }
+    Ok(numbers)
+}
+
 /// The next fire time of each workflow with a schedule, if the caller may see triggers.
 async fn next_fires(session: &Session) -> Result<HashMap<Uuid, Timestamp>, ApiError> {
     let mut next: HashMap<Uuid, Timestamp> = HashMap::new();
-    if !session.caller().has(Scope::Manage) {
-        return Ok(next);
-    }
-    let list = TriggerList {
-        kind: Some(TriggerType::Schedule),
-        enabled: Some(true),
-        limit: SCHEDULES,
-        ..TriggerList::default()
-    };
-    let triggers = session.triggers();
-    for trigger in triggers.list(list).await?.items {
-        // The stored time is only when the scheduler looks at it next.
-        let config = serde_json::from_str(&trigger.config).unwrap_or_default();
-        let first = triggers
-            .preview(trigger.kind, &config, 1)
-            .ok()
-            .and_then(|times| times.first().copied());
-        if let Some(first) = first {
-            let known = next.entry(trigger.workflow_uid).or_insert(first);
-            *known = first.min(*known);
-        }
+    for (trigger, first) in triggers::upcoming(session).await? {
+        let known = next.entry(trigger.workflow_uid).or_insert(first);
+        *known = first.min(*known);
     }
     Ok(next)
 }
@@ -155,14 +167,15 @@ pub(super) fn state(workflow: &Workflow) -> Markup {
         (Lifecycle::Draft, _) => ("pending", "Draft"),
         (Lifecycle::Archived, _) => ("cancelled", "Archived"),
         (Lifecycle::Active, false) => ("waiting", "Disabled"),
+        (Lifecycle::Active, true) if workflow.paused_at.is_some() => ("waiting", "Paused"),
         (Lifecycle::Active, true) => ("succeeded", "Active"),
     };
     super::parts::mark(kind, word)
 }
 
-/// The address of a workflow. Names of tenants may be equal, so it has the uid.
+/// The address of a workflow. Names of tenants may be equal, so it has the uid; so has that of a workflow with the name of a page.
 pub(super) fn address(workflow: &Workflow) -> String {
-    match workflow.tenant.is_empty() {
+    match workflow.tenant.is_empty() && workflow.id != "new" {
         true => format!("/workflows/{}", encoded(&workflow.id)),
         false => format!("/workflows/{}", workflow.uid),
     }
@@ -181,7 +194,22 @@ pub(super) fn marks(runs: &[RunRecord]) -> Markup {
     }
 }
 
-fn row(workflow: &Workflow, runs: &[RunRecord], next: Option<Timestamp>, now: Timestamp) -> Markup {
+fn row(
+    workflow: &Workflow,
+    runs: &[RunRecord],
+    numbers: Option<&RunCounts>,
+    next: Option<Timestamp>,
+    now: Timestamp,
+) -> Markup {
+    let rate = numbers.and_then(success_rate);
+    let quantile = |part: f64| numbers.and_then(|counts| counts.quantile(part)).map(millis);
+    let or_none = |text: Option<String>| html! { @match text { Some(text) => (text), None => span.muted { "–" } } };
+    let ended = numbers.map(|counts| {
+        format!(
+            "{} succeeded, {} failed, {} cancelled",
+            counts.succeeded, counts.failed, counts.cancelled
+        )
+    });
     html! {
         tr data-row {
             td {
@@ -191,6 +219,9 @@ fn row(workflow: &Workflow, runs: &[RunRecord], next: Option<Timestamp>, now: Ti
             }
             td.wide { (state(workflow)) }
             td { @if runs.is_empty() { span.muted { "none" } } @else { (marks(runs)) } }
+            td.num.rate title=[ended] { (or_none(rate)) }
+            td.num.wide { (or_none(quantile(0.5))) }
+            td.num.wide { (or_none(quantile(0.95))) }
             td.wide { @match next { Some(next) => (ago(next, now)), None => span.muted { "–" } } }
             td.num.wide { @match workflow.current_version { Some(version) => { (version) }, None => span.muted { "–" } } }
         }

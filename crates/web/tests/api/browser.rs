@@ -9,10 +9,10 @@ use fermata_runtime::Settings;
 use fermata_web::{Loose, WebConfig};
 use serde_json::{Value, json};
 
-const HOSTILE: &str = "<script>window.harmed = 1</script><img src=x onerror='window.harmed = 1'>";
+pub const HOSTILE: &str = "<script>window.harmed = 1</script><img src=x onerror='window.harmed = 1'>";
 
 /// A fork, a node that waits for its gate, and one that fails.
-fn order(id: &str) -> Value {
+pub fn order(id: &str) -> Value {
     json!({ "id": id, "displayName": format!("Orders {HOSTILE}"), "startNode": "check",
         "triggerSchema": { "type": "object", "required": ["amount"], "properties": {
             "amount": { "type": "integer", "title": "Amount" }, "note": { "type": "string" }, "express": { "type": "boolean" } } },
@@ -34,7 +34,7 @@ fn approval(id: &str) -> Value {
 }
 
 /// No script failed, nothing was blocked, and nothing of a document ran.
-async fn assert_calm(browser: &mut Browser) {
+pub async fn assert_calm(browser: &mut Browser) {
     assert_eq!(browser.eval("window.harmed ?? 0").await, 0);
     assert!(browser.problems.is_empty(), "{:?}", browser.problems);
 }
@@ -262,6 +262,15 @@ async fn every_page_works_with_the_keyboard_and_on_a_phone() {
     let server = Server::start().await;
     let base = server.base.clone();
     server.publish(&order("orders")).await;
+    let json = [("content-type", "application/json")];
+    let mut other = order("orders");
+    other["nodes"][3] = json!({ "id": "tell", "actionType": "core.echo", "parameters": { "text": HOSTILE } });
+    other["nodes"][2]["edges"] = json!([{ "targetNode": "tell", "condition": "trigger.amount < 9" }]);
+    let path = "/api/v1/workflows/orders/draft";
+    server
+        .send(reqwest::Method::PUT, path, &json, other.to_string())
+        .await
+        .expect(200);
     server
         .publish(&single("broken", "core.fail", json!({ "message": HOSTILE.repeat(5) })))
         .await;
@@ -319,6 +328,9 @@ async fn every_page_works_with_the_keyboard_and_on_a_phone() {
         ("run-waiting", format!("/runs/{waiting}")),
         ("workflows", "/workflows".to_owned()),
         ("workflow", "/workflows/orders".to_owned()),
+        ("difference", "/workflows/orders/difference?from=1&to=draft".to_owned()),
+        ("editor", "/workflows/orders/edit".to_owned()),
+        ("editor-new", "/workflows/new".to_owned()),
         ("inbox", "/inbox".to_owned()),
         ("inbox-item", item.as_str().unwrap().to_owned()),
         ("system", "/system".to_owned()),
@@ -344,14 +356,14 @@ async fn every_page_works_with_the_keyboard_and_on_a_phone() {
 }
 
 /// Controls without a name that a screen reader can read.
-const UNNAMED: &str = "[...document.querySelectorAll('a, button, input:not([type=hidden]), select, textarea')] \
+pub const UNNAMED: &str = "[...document.querySelectorAll('a, button, input:not([type=hidden]), select, textarea')] \
     .filter((e) => e.checkVisibility()) \
     .filter((e) => !(e.innerText ?? e.textContent).trim() && !e.textContent.trim() && !e.getAttribute('aria-label') && !e.title \
         && !e.labels?.length && !e.querySelector('[aria-label]')) \
     .map((e) => e.outerHTML)";
 
 /// Texts whose contrast with the background is below 4.5.
-const FAINT: &str = r#"(() => {
+pub const FAINT: &str = r#"(() => {
     const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
     const rgba = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); return canvas.getImageData(0, 0, 1, 1).data; };
     const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)

@@ -2,6 +2,7 @@
 
 mod audit;
 mod browser;
+mod browser_workflows;
 mod browsers;
 mod bulk;
 mod callbacks;
@@ -26,6 +27,7 @@ mod metrics;
 mod openapi;
 mod operate;
 mod pages;
+mod pages_workflows;
 mod prometheus;
 mod provider;
 mod queries;

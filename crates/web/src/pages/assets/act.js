@@ -2,14 +2,14 @@
 
 const find = (selector) => document.querySelector(selector);
 
-export async function send(address, body) {
+export async function send(address, body, options = {}) {
   const headers = body === undefined ? {} : { 'content-type': 'application/json' };
-  const response = await fetch(address, { method: 'POST', headers, body });
+  const response = await fetch(address, { method: 'POST', headers, body, ...options });
   const text = await response.text();
   if (response.ok) return { text, response };
   let message = `${response.status} ${response.statusText}`;
   try { message = JSON.parse(text).error.message; } catch { /* It is not an error of the API. */ }
-  throw Object.assign(new Error(message), { status: response.status });
+  throw Object.assign(new Error(message), { status: response.status, response });
 }
 
 // Asks in a dialog, and sends while it is open. Resolves after a success.

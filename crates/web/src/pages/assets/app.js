@@ -17,10 +17,10 @@ export function apply(text) {
     const other = fetched.getElementById(part.id);
     if (!other || other.innerHTML === part.innerHTML) continue;
     const focused = part.contains(document.activeElement) ? document.activeElement.getAttribute('href') : null;
-    const closed = new Set([...part.querySelectorAll('details:not([open]) > summary')].map((summary) => summary.textContent));
+    const opened = new Map([...part.querySelectorAll('details > summary')].map((summary) => [summary.textContent, summary.parentElement.open]));
     part.replaceChildren(...document.adoptNode(other).childNodes);
     for (const summary of part.querySelectorAll('details > summary')) {
-      if (closed.has(summary.textContent)) summary.parentElement.open = false;
+      if (opened.has(summary.textContent)) summary.parentElement.open = opened.get(summary.textContent);
     }
     if (focused !== null) part.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
