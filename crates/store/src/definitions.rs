@@ -284,7 +284,10 @@ pub struct Publication {
 
 /// The result of a publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "a publish returns one, mostly the large variant")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a publish returns one, mostly the large variant"
+)]
 pub enum Published {
     /// The draft was published as this version.
     Version(Publication),
@@ -332,7 +335,10 @@ pub enum ReleaseRule {
 
 /// The result of a release.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "a publish returns one, mostly the large variant")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a publish returns one, mostly the large variant"
+)]
 pub enum Released {
     /// The document is the current version.
     Version(Publication),

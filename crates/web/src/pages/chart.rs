@@ -77,6 +77,11 @@ pub(super) fn millis(millis: u64) -> String {
     duration(millis.saturating_mul(1000))
 }
 
+/// A duration that was estimated from a histogram.
+pub(super) fn estimate(about: u64) -> String {
+    format!("≈ {}", millis(about))
+}
+
 /// The success rate of counts, such as `98.3 %`. It is 100 % only if nothing failed.
 pub(super) fn success_rate(counts: &RunCounts) -> Option<String> {
     let rate = counts.success_rate()?;

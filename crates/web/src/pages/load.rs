@@ -20,7 +20,7 @@ pub(super) async fn charts(session: &Session) -> Result<Markup, ApiError> {
     let span = last_day(session);
     let stats = session.stats(span, None, None, 1).await?;
     let rate = chart::success_rate(&stats.all);
-    let quantile = |part: f64| stats.all.quantile(part).map(chart::millis);
+    let quantile = |part: f64| stats.all.quantile(part).map(chart::estimate);
     let facts = [
         ("Started", Some(stats.all.started.to_string())),
         ("Ended", Some(stats.all.ended().to_string())),

@@ -150,7 +150,10 @@ fn detail(run: &RunRecord, now: Timestamp) -> Markup {
     }
 }
 
-/// The run that it repeats, the parent, or the user that requested it.
+/// How the requestIds of runs that triggers started begin.
+const OF_TRIGGERS: &str = "fermata:trigger:";
+
+/// The run that it repeats, the parent, a trigger, or the user that requested it.
 pub(super) fn started_by(run: &RunRecord) -> Markup {
     let principal = &run.principal;
     let name = principal.display_name.as_ref().filter(|name| !name.is_empty());
@@ -160,7 +163,8 @@ pub(super) fn started_by(run: &RunRecord) -> Markup {
         } @else if let Some(parent) = run.parent {
             a href=(format!("/runs/{parent}")) title=(parent) { "run " (short_id(parent)) }
             @if let Some(node) = &run.parent_node { span.muted { " · " (cut(node.as_str(), 24)) } }
-        } @else if let Some(name) = name { (name) }
+        } @else if run.request_id.starts_with(OF_TRIGGERS) { "a trigger" }
+        @else if let Some(name) = name { (name) }
         @else if !principal.user_id.is_empty() { (principal.user_id) }
         @else { span.muted { "API" } }
     }

@@ -112,8 +112,8 @@ pub(super) fn may_manage(session: &Session, workflow: &Workflow) -> bool {
 fn facts(counts: &RunCounts) -> Markup {
     let facts = [
         ("Success", chart::success_rate(counts)),
-        ("P50", counts.quantile(0.5).map(chart::millis)),
-        ("P95", counts.quantile(0.95).map(chart::millis)),
+        ("P50", counts.quantile(0.5).map(chart::estimate)),
+        ("P95", counts.quantile(0.95).map(chart::estimate)),
         ("Started", Some(counts.started.to_string())),
         ("Ended", Some(counts.ended().to_string())),
     ];

@@ -2,7 +2,7 @@
 
 use super::{
     Page,
-    chart::{millis, success_rate},
+    chart::{estimate, success_rate},
     frame::{Frame, Tab},
     parts::{ago, cut, empty, encoded, status_kind},
     triggers,
@@ -202,7 +202,7 @@ fn row(
     now: Timestamp,
 ) -> Markup {
     let rate = numbers.and_then(success_rate);
-    let quantile = |part: f64| numbers.and_then(|counts| counts.quantile(part)).map(millis);
+    let quantile = |part: f64| numbers.and_then(|counts| counts.quantile(part)).map(estimate);
     let or_none = |text: Option<String>| html! { @match text { Some(text) => (text), None => span.muted { "–" } } };
     let ended = numbers.map(|counts| {
         format!(
