@@ -190,6 +190,9 @@ pub async fn run(args: RunArgs, config: &Config) -> anyhow::Result<ExitCode> {
             .await?;
     }
     let waited = wait(&engine, accepted.run, args.timeout, &progress, &mut signals).await?;
+    if matches!(waited, Waited::Ended(_)) {
+        progress.shown().await;
+    }
     progress.finish();
     show(&engine, accepted.run, waited, &args, progress.failed()).await
 }

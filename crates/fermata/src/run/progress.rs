@@ -26,6 +26,7 @@ use std::{
 
 use items::ItemCounts;
 pub use steps::Steps;
+use tokio::sync::Notify;
 
 /// At most this many open steps are shown.
 const MOST_ACTIVE: usize = 12;
@@ -41,6 +42,8 @@ const DIM: &str = "\x1b[2m";
 /// Draws the progress of a run.
 pub struct Progress {
     screen: Mutex<Screen>,
+    /// Notified when the last step of the run was shown.
+    over: Notify,
 }
 
 struct Screen {
@@ -121,6 +124,7 @@ impl Progress {
         };
         Progress {
             screen: Mutex::new(screen),
+            over: Notify::new(),
         }
     }
 
@@ -177,6 +181,11 @@ impl Progress {
         screen.live = false;
     }
 
+    /// Waits until the steps that the last commit ended are shown: the end of a run can be read a moment before.
+    pub async fn shown(&self) {
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.over.notified()).await;
+    }
+
     /// How many steps have failed, not counting attempts that were repeated.
     pub fn failed(&self) -> usize {
         self.screen().failed
@@ -219,6 +228,9 @@ impl Observer for Progress {
             screen.note(event, &times, &mut lines);
         }
         screen.draw(&lines);
+        if events.iter().any(|event| matches!(event, Event::Ended { .. })) {
+            self.over.notify_one();
+        }
     }
 }
 

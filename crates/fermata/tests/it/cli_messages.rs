@@ -48,11 +48,11 @@ fn ran(name: &str, document: &str, arguments: &[&str]) {
                 format!("{before} after TIME{rest}\n")
             }
             _ => {
-                let words: Vec<&str> = line.split("  ").filter(|word| !word.trim().ends_with(" ms")).collect();
-                let words: Vec<&str> = words
-                    .into_iter()
+                let is_time = |word: &str| word.ends_with(" ms") || word.ends_with(" s"); // of a slow machine
+                let words: Vec<&str> = line
+                    .split("  ")
                     .map(str::trim)
-                    .filter(|word| !word.is_empty())
+                    .filter(|word| !word.is_empty() && !is_time(word))
                     .collect();
                 format!("{}\n", words.join("  "))
             }

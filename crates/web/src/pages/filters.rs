@@ -58,7 +58,7 @@ pub(super) fn address(query: &ListQuery, cursor: Option<&str>) -> String {
 
 /// The stream of changes of the list. Only a list with the newest runs first has one.
 pub(super) fn stream(query: &ListQuery) -> Option<String> {
-    let is_newest_first = !query.order.as_deref().is_some_and(|order| order == "asc");
+    let is_newest_first = query.order.as_deref().is_none_or(|order| order != "asc");
     let limit = query.limit.unwrap_or(LIMIT).min(MAX_LISTED).to_string();
     let all = filters(query).into_iter().chain([("limit", limit.as_str())]);
     is_newest_first.then(|| format!("/api/v1/stream?{}", joined(all)))

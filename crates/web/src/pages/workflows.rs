@@ -24,7 +24,10 @@ use fermata_store::{
 };
 use maud::{Markup, html};
 use serde::Deserialize;
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    time::Duration,
+};
 use uuid::Uuid;
 
 const LIMIT: u32 = 30;
@@ -143,9 +146,9 @@ async fn numbers(session: &Session, workflows: &[Workflow]) -> Result<HashMap<Uu
         .map(|(uid, _, counts)| (uid, counts))
         .collect();
     for workflow in workflows.iter().filter(|_| !is_complete) {
-        if !numbers.contains_key(&workflow.uid) {
+        if let Entry::Vacant(unknown) = numbers.entry(workflow.uid) {
             let stats = session.stats(span, Some(workflow.uid), None, 1).await?;
-            numbers.insert(workflow.uid, stats.all);
+            unknown.insert(stats.all);
         }
     }
     Ok(numbers)

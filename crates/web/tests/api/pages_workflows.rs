@@ -6,6 +6,7 @@ use crate::{
     provider::{Provider, Signer, changed, claims},
 };
 use fermata_runtime::{Role, Settings};
+use fermata_store::conformance::home::Kind;
 use fermata_web::Loose;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -302,7 +303,11 @@ async fn the_system_page_shows_numbers_queue_schedules_retention_and_database() 
             "Retention",
             "7 d",
             "for ever",
-            "memory",
+            match Kind::asked_for() {
+                Some(Kind::Postgres) => "PostgreSQL",
+                Some(Kind::Sqlite) => "SQLite",
+                Some(Kind::Memory) | None => "memory",
+            },
         ],
     );
 }
