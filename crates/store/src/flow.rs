@@ -350,8 +350,8 @@ pub(crate) fn paused_workflow(key: &str) -> Option<Uuid> {
     key.strip_prefix(PAUSED).and_then(|uid| uid.parse().ok())
 }
 
-/// The most runs that the sweep makes due at once after a resume.
-pub(crate) const RELEASED_AT_ONCE: u32 = 500;
+/// The most runs that one transaction makes due after a resume.
+pub const RELEASED_AT_ONCE: u32 = 500;
 
 /// The most runs that [`FlowStore::ahead`] counts.
 pub const MAX_AHEAD: u32 = 1000;

@@ -1,3 +1,5 @@
+//! What queries mean, where a wrong one is wrong, and what is suggested.
+
 use super::*;
 
 fn parse(text: &str) -> Query {

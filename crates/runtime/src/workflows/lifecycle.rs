@@ -24,12 +24,10 @@ use fermata_core::Plan;
 use fermata_dialects::{Diagnostic, Diagnostics, Document, Stage};
 use fermata_store::{
     definitions::{Deleted, DraftGuard, DraftRule, Enablement, Lifecycle, Published, VersionShown, Workflow},
-    flow::{Swept, places_of},
+    flow::{RELEASED_AT_ONCE, Swept, places_of},
 };
 use uuid::Uuid;
 
-/// Runs that become due in one transaction after a resume.
-const RELEASED_AT_ONCE: u32 = 500;
 /// Runs that one transaction makes due when their workflow is archived.
 const WOKEN_AT_ONCE: u32 = 500;
 /// Keys of which one transaction hands over free places.

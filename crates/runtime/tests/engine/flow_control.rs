@@ -353,13 +353,7 @@ async fn published_limits_apply_to_runs_that_wait() {
     })
     .await;
     assert!(bed.waits(runs[2]).await);
-    let source = limited(json!({})).to_string();
-    let workflows = bed.engine.workflows();
-    let saved = workflows
-        .save_draft("under-test", source.as_bytes(), "t.json", None)
-        .await;
-    saved.unwrap();
-    workflows.publish("under-test", true).await.unwrap();
+    publish_again(&bed, limited(json!({}))).await;
     until("all begin without a limit", async || {
         has_place(runs[2]).await && has_place(runs[3]).await
     })

@@ -58,7 +58,7 @@ pub(super) const LATENCY: Chart = Chart {
         ("c-p95", "p95", |part| part.counts.quantile(0.95)),
         ("c-p50", "p50", |part| part.counts.quantile(0.5)),
     ],
-    text: millis,
+    text: estimate,
 };
 
 pub(super) const QUEUE: Chart = Chart {
@@ -72,14 +72,9 @@ fn count(count: u64) -> String {
     count.to_string()
 }
 
-/// A duration in milliseconds.
-pub(super) fn millis(millis: u64) -> String {
-    duration(millis.saturating_mul(1000))
-}
-
-/// A duration that was estimated from a histogram.
-pub(super) fn estimate(about: u64) -> String {
-    format!("≈ {}", millis(about))
+/// A duration in milliseconds that was estimated from a histogram.
+pub(super) fn estimate(millis: u64) -> String {
+    format!("≈ {}", duration(millis.saturating_mul(1000)))
 }
 
 /// The success rate of counts, such as `98.3 %`. It is 100 % only if nothing failed.
