@@ -169,7 +169,15 @@ pub async fn executions(args: ExecutionsArgs) -> anyhow::Result<ExitCode> {
         }
         Command::Resume { id, reason } => {
             let id = client.execution_id(&id).await?;
-            operate::pause(&client, &["executions", &id, "resume"], &id, reason, "goes on", format).await?;
+            operate::pause(
+                &client,
+                &["executions", &id, "resume"],
+                &id,
+                reason,
+                "is resumed",
+                format,
+            )
+            .await?;
         }
         Command::Skip {
             id,

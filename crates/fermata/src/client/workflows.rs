@@ -95,7 +95,7 @@ enum Command {
     Enable(OneArgs),
     /// Let no new runs start until `enable`; runs in flight continue.
     Disable(OneArgs),
-    /// Let runs wait that have not begun, until `resume`; runs in flight continue.
+    /// Make runs that have not begun wait until `resume`; runs in flight continue.
     Pause(PauseArgs),
     /// Let the runs of a paused workflow begin.
     Resume(PauseArgs),
@@ -162,7 +162,15 @@ pub async fn workflows(args: WorkflowsArgs, config: &Config) -> anyhow::Result<E
         }
         Command::Resume(PauseArgs { id, reason }) => {
             let id = client.workflow_id(&id).await?;
-            pause(&client, &["workflows", &id, "resume"], &id, reason, "goes on", format).await?;
+            pause(
+                &client,
+                &["workflows", &id, "resume"],
+                &id,
+                reason,
+                "is resumed",
+                format,
+            )
+            .await?;
         }
         Command::Archive(OneArgs { id }) => Step::Archive.take(&client, &id, format).await?,
         Command::Reactivate(OneArgs { id }) => Step::Reactivate.take(&client, &id, format).await?,

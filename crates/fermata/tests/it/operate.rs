@@ -126,7 +126,7 @@ async fn commands_pause_resume_skip_and_resend() {
     let json = run(&["pause", &id, "-o", "json"]).json();
     assert!(json["pausedAt"].is_string(), "{json}");
     let resumed = run(&["resume", &id, "--reason", "looked"]);
-    assert!(resumed.stdout.contains("goes on"), "{resumed:?}");
+    assert!(resumed.stdout.contains("is resumed"), "{resumed:?}");
     let refused = run(&["resend", &id, "nap"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("cannot be sent again"), "{refused:?}");
@@ -166,7 +166,7 @@ async fn pause_of_a_workflow_holds_through_kills() {
         );
     }
     let resumed = fermata(&["workflows", "resume", "hello", "--server", &server.url]);
-    assert!(resumed.stdout.contains("goes on"), "{resumed:?}");
+    assert!(resumed.stdout.contains("is resumed"), "{resumed:?}");
     server.kill9();
     server.restart();
     for id in &runs {
