@@ -123,7 +123,7 @@ macro_rules! conformance_tests {
                 changes_are_notified;
             reads: runs_are_paged_newest_first, runs_are_paged_oldest_first, runs_are_filtered, pages_of_filtered_runs,
                 runs_by_correlation_and_request, children_are_found, attempts_by_node_and_number, windows_of_actions,
-                windows_of_events, journals_are_read_from_a_position, links_are_listed, reads_of_missing_runs_are_empty, load_shows_the_lease, zero_bytes_in_texts, ping_and_close;
+                windows_of_events, journals_are_read_from_a_position, links_are_listed, reads_of_missing_runs_are_empty, recent_runs_are_the_same_rows, load_shows_the_lease, zero_bytes_in_texts, ping_and_close;
             retention: finished_runs_are_removed_whole, unfinished_runs_are_kept, ages_by_status_and_workflow,
                 kept_keys_leave_empty_rows, pruning_goes_on_where_it_stopped, dry_runs_change_nothing,
                 child_runs_go_with_their_run, single_runs_are_deleted, deleted_keys_can_be_used_again;

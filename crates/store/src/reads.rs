@@ -15,6 +15,11 @@ pub trait ReadStore: Send + Sync {
     /// A run's row.
     async fn run(&self, id: RunId) -> Result<Option<RunRecord>>;
 
+    /// The same for a run that was probably written just now, so that its row is in memory.
+    async fn recent_run(&self, id: RunId) -> Result<Option<RunRecord>> {
+        self.run(id).await
+    }
+
     /// Runs by age, without their payloads. Examines at most [`MAX_EXAMINED`] runs. So a filter that no index supports
     /// may return a short or empty page; `next` says where to continue.
     async fn runs(&self, filter: RunFilter) -> Result<RunPage>;

@@ -412,6 +412,7 @@ pub async fn reads_of_missing_runs_are_empty(store: &Arc<dyn Store>) {
     let run = run_id();
     let window = Window { limit: 5, offset: 0 };
     assert_eq!(store.run(run).await.unwrap(), None);
+    assert_eq!(store.recent_run(run).await.unwrap(), None);
     assert_eq!(store.load(run).await.unwrap(), None);
     assert_eq!(store.actions(run, window).await.unwrap(), (Vec::new(), 0));
     assert_eq!(store.events(run, window).await.unwrap(), (Vec::new(), 0));
@@ -420,6 +421,20 @@ pub async fn reads_of_missing_runs_are_empty(store: &Arc<dyn Store>) {
     assert!(store.waits(run).await.unwrap().is_empty());
     assert!(store.last_attempts(run, &[]).await.unwrap().is_empty());
     assert_eq!(store.attempt(run, &"a".into(), 1).await.unwrap(), None);
+}
+
+/// A recent run is the same row, also if its payloads are large.
+pub async fn recent_runs_are_the_same_rows(store: &Arc<dyn Store>) {
+    activate(store, WORKFLOW).await;
+    for (name, size) in [("small", 10), ("large", 100_000)] {
+        let mut run = new_run(name);
+        run.trigger = format!("\"{}\"", "x".repeat(size));
+        let id = run.id;
+        store.enqueue(run).await.unwrap();
+        let recent = store.recent_run(id).await.unwrap().unwrap();
+        assert_eq!(recent.trigger.len(), size + 2);
+        assert_eq!(Some(recent), store.run(id).await.unwrap());
+    }
 }
 
 /// Loading shows the lease as it is and does not change it.
@@ -455,6 +470,8 @@ pub async fn ping_and_close(store: &Arc<dyn Store>) {
     store.close().await.unwrap();
     assert!(matches!(store.ping().await, Err(Closed)));
     assert!(matches!(store.run(run).await, Err(Closed)));
+    assert!(matches!(store.recent_run(run).await, Err(Closed)));
+    assert!(matches!(store.webhook(Uuid::new_v4(), at(1)).await, Err(Closed)));
     assert!(matches!(store.enqueue(new_run("r2")).await, Err(Closed)));
     assert!(matches!(store.commit(step(run, 1, 2)).await, CommitAnswer::Unknown(_)));
 }

@@ -19,10 +19,24 @@ use fermata_core::{NodeId, RunId, RunnerId, Status, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
 use uuid::Uuid;
 
+/// The most bytes of payloads of a row that is read on the thread of the caller.
+const SMALL: usize = 16 * 1024;
+
 #[async_trait]
 impl ReadStore for SqliteStore {
     async fn run(&self, id: RunId) -> Result<Option<RunRecord>> {
         self.readers.read_one(move |connection| run(connection, id)).await
+    }
+
+    async fn recent_run(&self, id: RunId) -> Result<Option<RunRecord>> {
+        match self
+            .readers
+            .look_up(move |connection| small_run(connection, id))
+            .await?
+        {
+            Some(run) => Ok(Some(run)),
+            None => self.run(id).await,
+        }
     }
 
     async fn runs(&self, filter: RunFilter) -> Result<RunPage> {
@@ -117,6 +131,21 @@ pub(super) fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
 /// A run's row.
 pub(super) fn run(connection: &Connection, id: RunId) -> rusqlite::Result<Option<RunRecord>> {
     let sql = format!("SELECT {RUN_COLUMNS} FROM workflow_executions WHERE id = ?1");
+    connection
+        .prepare_cached(&sql)?
+        .query_row([key(&id)], run_row)
+        .optional()
+}
+
+/// A run's row, unless its payloads are large.
+fn small_run(connection: &Connection, id: RunId) -> rusqlite::Result<Option<RunRecord>> {
+    // `octet_length` does not read the text.
+    let sql = format!(
+        "SELECT {RUN_COLUMNS} FROM workflow_executions WHERE id = ?1 AND octet_length(trigger_payload_json)
+        + ifnull(octet_length(spec_json), 0) + ifnull(octet_length(outputs_json), 0)
+        + ifnull(octet_length(context_snapshot_json), 0) + ifnull(octet_length(request_json), 0)
+        + ifnull(octet_length(error_json), 0) + ifnull(octet_length(flow_json), 0) <= {SMALL}"
+    );
     connection
         .prepare_cached(&sql)?
         .query_row([key(&id)], run_row)

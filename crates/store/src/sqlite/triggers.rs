@@ -92,7 +92,7 @@ impl TriggerStore for SqliteStore {
 
     async fn webhook(&self, segment: Uuid, now: Timestamp) -> Result<Option<Trigger>> {
         self.readers
-            .read(move |connection| one(connection, sql::WEBHOOK, params![uid_key(&segment), now.0]))
+            .look_up(move |connection| one(connection, sql::WEBHOOK, params![uid_key(&segment), now.0]))
             .await
     }
 
