@@ -80,6 +80,9 @@ pub enum Event {
         /// For a node with one child for each item of a list: the number of items.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         items: Option<u32>,
+        /// How long the attempt waited for its turn (a slot, or a place of its tenant), if that was long enough to be shown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queued_ms: Option<u64>,
     },
     /// Children of items ended.
     ItemsEnded {
@@ -114,6 +117,9 @@ pub enum Event {
         failure: Failure,
         /// The time of the next attempt, including jitter.
         retry_at: Timestamp,
+        /// How long the attempt waited for its turn (a slot, or a place of its tenant), if that was long enough to be shown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queued_ms: Option<u64>,
     },
     /// A node ended.
     Finished {
@@ -129,6 +135,9 @@ pub enum Event {
         /// Set if a caller skipped the node: its output is the one that the caller gave.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         skipped: Option<SkippedBy>,
+        /// How long the attempt waited for its turn (a slot, or a place of its tenant), if that was long enough to be shown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queued_ms: Option<u64>,
     },
     /// A request that waits for its answer is to be sent again: the same attempt, with the same token and key.
     Resending {
@@ -419,6 +428,16 @@ impl Event {
             Event::Routed { .. } => "routed",
             Event::Stopping { .. } => "stopping",
             Event::Ended { .. } => "ended",
+        }
+    }
+
+    /// Records how long the attempt that it is about waited for its turn.
+    pub(crate) fn note_queue(&mut self, waited_ms: Option<u64>) {
+        if let Event::Requested { queued_ms, .. }
+        | Event::Retried { queued_ms, .. }
+        | Event::Finished { queued_ms, .. } = self
+        {
+            *queued_ms = waited_ms;
         }
     }
 

@@ -251,7 +251,7 @@ fn fact() -> impl Strategy<Value = Fact> {
     prop_oneof![
         1 => Just(Fact::start()),
         9 => (node(), attempt(), prop::result::maybe_ok(output(), failure()), any::<u32>())
-            .prop_map(|(node, attempt, result, jitter)| Fact::Returned { node, attempt, result, jitter }),
+            .prop_map(|(node, attempt, result, jitter)| Fact::Returned { node, attempt, result, jitter, queued_ms: None }),
         3 => (node(), prop::collection::vec(verdict(), 0..6))
             .prop_map(|(node, verdicts)| Fact::Judged { node, verdicts }),
         2 => (node(), verdict()).prop_map(|(node, verdict)| Fact::Guarded { node, verdict }),

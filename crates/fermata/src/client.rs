@@ -156,7 +156,8 @@ struct Refused {
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (status {}): {}", self.code, self.status, self.message)?;
-        for detail in &self.details {
+        let is_new = |detail: &&Value| !self.message.contains(&text(detail, "message"));
+        for detail in self.details.iter().filter(is_new) {
             let place = [text(detail, "pointer"), text(detail, "code")]
                 .into_iter()
                 .find(|place| !place.is_empty());

@@ -83,7 +83,7 @@ impl Driver {
         compiled: Arc<Compiled>,
         run: Run,
         payloads: Payloads,
-    ) -> Driver {
+    ) -> Box<Driver> {
         let hold = shared.held.hold_new(meta.id, meta.epoch);
         let mut driver = Driver::new(shared, meta, compiled, run, payloads);
         driver.commits = CommitState::after(1);
@@ -92,8 +92,8 @@ impl Driver {
         driver
     }
 
-    fn new(shared: Arc<Shared>, meta: Meta, compiled: Arc<Compiled>, run: Run, payloads: Payloads) -> Driver {
-        Driver {
+    fn new(shared: Arc<Shared>, meta: Meta, compiled: Arc<Compiled>, run: Run, payloads: Payloads) -> Box<Driver> {
+        Box::new(Driver {
             shared,
             meta,
             compiled,
@@ -107,7 +107,7 @@ impl Driver {
             attempts: Attempts::default(),
             evaluations: Evaluations::default(),
             stopping: StopSignals::default(),
-        }
+        })
     }
 
     /// A claimed run, rebuilt from its journal. The claim was sent when `gaps` gaps had been counted
@@ -120,7 +120,7 @@ impl Driver {
         archived: bool,
         probation: Option<Probation>,
         gaps: u64,
-    ) -> Result<Option<Driver>, String> {
+    ) -> Result<Option<Box<Driver>>, String> {
         let rerun = stored.rerun.as_deref().map(serde_json::from_str::<Rerun>);
         let rerun = rerun
             .transpose()

@@ -221,7 +221,7 @@ impl Engine {
 
     /// Drops everything without telling the store, as a crash does. For tests.
     pub fn crash(&self) {
-        self.shared.shutdown.abandon.cancel();
+        self.shared.abandon();
         self.shared.shutdown.stop();
     }
 

@@ -108,6 +108,13 @@ impl Reads<'_> {
         Ok(self.masked(run.ok_or(Refusal::RunNotFound(id))?).await)
     }
 
+    /// The same for a run that was probably written just now.
+    pub async fn recent_run(&self, id: RunId) -> Result<RunRecord, EngineError> {
+        self.visible(id).await?;
+        let run = self.engine.shared.store.recent_run(id).await?;
+        Ok(self.masked(run.ok_or(Refusal::RunNotFound(id))?).await)
+    }
+
     /// A run without its payloads; `None` if there is no such run.
     pub async fn run_row(&self, id: RunId) -> Result<Option<RunRecord>, EngineError> {
         let filter = RunFilter {

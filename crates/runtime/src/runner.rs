@@ -26,12 +26,17 @@ use crate::{bulk, engine::Shared, retention, runners, stats, triggers};
 use claims::Claims;
 use fermata_core::RunId;
 use fermata_store::runs::{RunCommit, Then};
+use futures::{FutureExt, future::BoxFuture};
 use heartbeat::End;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Runs until the process stops and has released all runs.
-pub(crate) async fn run(shared: Arc<Shared>) {
+pub(crate) fn run(shared: Arc<Shared>) -> BoxFuture<'static, ()> {
+    work(shared).boxed()
+}
+
+async fn work(shared: Arc<Shared>) {
     let hints = shared.store.changes();
     let (end, ending) = oneshot::channel();
     let mut beating = heartbeat::beat(&shared, ending);
@@ -41,7 +46,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let claims = Claims::new(shared.clone());
         tokio::select! {
             biased; // the same order every time, so that a simulation can be repeated
-            () = shared.shutdown.abandon.cancelled() => {}
+            () = shared.shutdown.abandoned.cancelled() => {}
             () = shared.shutdown.stopping.cancelled(), if !shared.settings.role.works() => {}
             () = claims.run(hints), if shared.settings.role.works() => {}
         }
@@ -74,10 +79,10 @@ async fn hand_back(shared: &Shared) -> bool {
     shared.shutdown.tasks.close();
     let grace = shared.settings.shutdown_grace;
     let late = tokio::time::timeout(grace, shared.shutdown.tasks.wait()).await.is_err();
-    let in_order = !shared.shutdown.abandon.is_cancelled();
+    let in_order = !shared.shutdown.is_abandoned();
     if late {
         tracing::warn!("some actions did not finish within the grace period; their attempts will be repeated");
-        shared.shutdown.abandon.cancel();
+        shared.abandon();
         shared.shutdown.tasks.wait().await;
     }
     in_order

@@ -39,7 +39,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{Notify, Semaphore, watch},
+    sync::{Notify, Semaphore},
     time::Instant,
 };
 
@@ -91,8 +91,15 @@ struct Watched {
 }
 
 /// One watched run. All its watchers share it.
+#[derive(Default)]
 pub(crate) struct WatchedRun {
-    seen: watch::Sender<Seen>,
+    /// How many watchers it has. Changed inside the lock of the hub only.
+    watchers: AtomicUsize,
+    seen: Mutex<Seen>,
+    /// Notified when there is something new.
+    changed: Notify,
+    /// Notified when the run has ended, for waiters that need not be woken by each commit.
+    ended: Notify,
     poll: Mutex<PollState>,
     /// The journal rows that were read last, for watchers at the same position.
     rows: tokio::sync::Mutex<CachedRows>,
@@ -160,14 +167,24 @@ impl Engine {
 impl WatchedRun {
     /// Takes note of a position. Positions only grow, and an end is final.
     fn note(&self, seq: u32, end: Option<End>) {
-        self.seen.send_if_modified(|seen| {
-            let is_new = seq > seen.seq || (end.is_some() && seen.end.is_none());
-            seen.seq = seen.seq.max(seq);
-            if seen.end.is_none() {
-                seen.end = end;
-            }
-            is_new
-        });
+        let mut seen = lock(&self.seen);
+        let ends = end.is_some() && seen.end.is_none();
+        let is_new = seq > seen.seq || ends;
+        seen.seq = seen.seq.max(seq);
+        if ends {
+            seen.end = end;
+        }
+        drop(seen);
+        if is_new {
+            self.changed.notify_waiters();
+        }
+        if ends {
+            self.ended.notify_waiters();
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        lock(&self.seen).end.is_some()
     }
 
     /// Takes note of what the store has; `None` if it does not have the run.
@@ -185,8 +202,8 @@ pub(crate) struct Watch {
     shared: Arc<Shared>,
     run: RunId,
     entry: Arc<WatchedRun>,
-    /// `None` only while it is dropped.
-    seen: Option<watch::Receiver<Seen>>,
+    /// What [`Watch::seen`] returned last: the position, and whether the run had ended.
+    known: (u32, bool),
 }
 
 impl Watch {
@@ -196,17 +213,14 @@ impl Watch {
         let mut watched = lock(&hub.watched);
         let entry = watched.runs.entry(run).or_insert_with(|| {
             hub.runs.fetch_add(1, Ordering::SeqCst);
-            Arc::new(WatchedRun {
-                seen: watch::Sender::new(Seen::default()),
-                poll: Mutex::default(),
-                rows: tokio::sync::Mutex::default(),
-            })
+            Arc::default()
         });
+        entry.watchers.fetch_add(1, Ordering::SeqCst);
         Watch {
             shared: shared.clone(),
             run,
-            seen: Some(entry.seen.subscribe()),
             entry: entry.clone(),
+            known: (0, false),
         }
     }
 
@@ -223,17 +237,38 @@ impl Watch {
 
     /// What is known of the run now.
     pub fn seen(&mut self) -> Seen {
-        let seen = self.seen.as_mut();
-        seen.map_or_else(Seen::default, |seen| seen.borrow_and_update().clone())
+        let seen = lock(&self.entry.seen).clone();
+        self.known = (seen.seq, seen.end.is_some());
+        seen
     }
 
-    /// Waits until there is something new. False if this process stops.
-    pub async fn changed(&mut self) -> bool {
-        let Some(seen) = &mut self.seen else { return false };
-        tokio::select! {
-            biased;
-            changed = seen.changed() => changed.is_ok(),
-            () = self.shared.shutdown.stopping.cancelled() => false,
+    /// Waits until there is something that [`Watch::seen`] has not returned. False if this process stops.
+    pub async fn changed(&self) -> bool {
+        let is_new = || {
+            let seen = lock(&self.entry.seen);
+            (seen.seq, seen.end.is_some()) != self.known
+        };
+        self.until(&self.entry.changed, is_new).await
+    }
+
+    /// Waits until the run has ended. False if this process stops.
+    pub async fn ended(&self) -> bool {
+        self.until(&self.entry.ended, || self.entry.has_ended()).await
+    }
+
+    /// Waits for a condition that can become true when `notify` is notified. False if this process stops.
+    async fn until(&self, notify: &Notify, condition: impl Fn() -> bool) -> bool {
+        loop {
+            // Made before the check: a notification after it is not missed.
+            let notified = notify.notified();
+            if condition() {
+                return true;
+            }
+            tokio::select! {
+                biased;
+                () = notified => {}
+                () = self.shared.shutdown.stopping.cancelled() => return false,
+            }
         }
     }
 }
@@ -243,9 +278,32 @@ impl Drop for Watch {
         let hub = &self.shared.hub;
         let mut watched = lock(&hub.watched);
         // Inside the lock, so that of two watchers that leave at the same time the second one removes the entry.
-        self.seen = None;
-        if self.entry.seen.receiver_count() == 0 && watched.runs.remove(&self.run).is_some() {
+        let is_last = self.entry.watchers.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last && watched.runs.remove(&self.run).is_some() {
             hub.runs.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[tokio::test]
+    async fn waiters_for_the_end_are_not_woken_by_commits() {
+        let run = WatchedRun::default();
+        let (changed, ended) = (run.changed.notified(), run.ended.notified());
+        tokio::pin!(ended);
+        run.note(1, None);
+        assert!(changed.now_or_never().is_some());
+        assert!((&mut ended).now_or_never().is_none());
+        let changed = run.changed.notified();
+        run.note(2, Some(End::Elsewhere));
+        assert!(changed.now_or_never().is_some() && ended.now_or_never().is_some());
+        // Nothing new.
+        let changed = run.changed.notified();
+        run.note(2, Some(End::Removed));
+        assert!(changed.now_or_never().is_none());
     }
 }

@@ -39,6 +39,7 @@ use fermata_store::{
         Activation, Definition, Draft, DraftGuard, DraftRule, Lifecycle, Publication, Published, Saved, Workflow,
     },
 };
+use futures::{FutureExt, future::BoxFuture};
 use std::{
     collections::HashMap,
     ops::Deref,
@@ -254,7 +255,15 @@ impl WorkflowsOf<'_> {
     }
 
     /// Checks a document completely, and for publishing also the workflows that it starts and the callbacks that it names.
-    async fn examine(&self, document: &Document, stage: Stage) -> Result<CompiledDocument, EngineError> {
+    fn examine<'b>(
+        &'b self,
+        document: &'b Document,
+        stage: Stage,
+    ) -> BoxFuture<'b, Result<CompiledDocument, EngineError>> {
+        self.examine_unboxed(document, stage).boxed()
+    }
+
+    async fn examine_unboxed(&self, document: &Document, stage: Stage) -> Result<CompiledDocument, EngineError> {
         let compiled = self.compile(document, stage)?;
         let compiled = check_uncovered(document, compiled, stage, &self.sandbox).await;
         let mut compiled = compiled.map_err(Refusal::InvalidDocument)?;

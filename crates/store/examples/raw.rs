@@ -283,6 +283,7 @@ fn script(runner: RunnerId) -> (NewRun, Vec<RunCommit>) {
             }),
             chosen: None,
             skipped: None,
+            queued_ms: None,
         }];
         events.push(Event::Routed {
             node: node.into(),

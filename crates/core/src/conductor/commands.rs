@@ -58,6 +58,7 @@ pub(super) fn skip(
             outcome: Outcome::Succeeded(output),
             chosen: chosen.cloned(),
             skipped: Some(skipped.clone()),
+            queued_ms: None,
         }],
         _ => Vec::new(),
     }

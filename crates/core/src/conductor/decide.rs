@@ -29,7 +29,12 @@ pub fn decide(run: &Run, input: &Input) -> Vec<Event> {
             attempt,
             result,
             jitter,
-        } => returned(run, at, node, *attempt, result, *jitter),
+            queued_ms,
+        } => {
+            let mut events = returned(run, at, node, *attempt, result, *jitter);
+            events.iter_mut().for_each(|event| event.note_queue(*queued_ms));
+            events
+        }
         Fact::Judged { node, verdicts } => judged(run, node, verdicts),
         Fact::Guarded { node, verdict } => guarded(run, at, node, verdict),
         Fact::Timed { node, duration_ms } => timed(run, at, node, duration_ms),
@@ -126,6 +131,7 @@ fn returned(
             attempt,
             until: timeout_ms.map(|millis| at.plus_millis(millis)),
             items: None,
+            queued_ms: None,
         },
         (Kind::Action { .. } | Kind::Request { .. }, Err(failure)) => failed(run, at, ix, open, failure, jitter),
         (Kind::Sleep { .. } | Kind::Wait { .. } | Kind::Pass, _) => return Vec::new(),
@@ -162,6 +168,7 @@ pub(super) fn failed(run: &Run, at: Timestamp, ix: NodeIx, open: &Open, failure:
             attempt: open.attempt,
             failure: failure.clone(),
             retry_at: at.plus_millis(delay),
+            queued_ms: None,
         },
         _ => finished(&node.id, open.attempt, Outcome::Failed(failure.clone()), None),
     }
@@ -174,6 +181,7 @@ fn finished(node: &NodeId, attempt: u32, outcome: Outcome, chosen: Option<String
         outcome,
         chosen,
         skipped: None,
+        queued_ms: None,
     }
 }
 

@@ -26,6 +26,7 @@ pub(super) fn listed(
             attempt,
             until: timeout_ms.map(|millis| at.plus_millis(millis)),
             items: Some(*count),
+            queued_ms: None,
         },
         Err(failure) => failed(run, at, ix, open, failure, jitter),
     }]

@@ -142,6 +142,7 @@ fn summary(event: &Event) -> String {
             attempt,
             until: end,
             items,
+            ..
         } => {
             let items = items.map_or(String::new(), |items| format!(", {items} items"));
             format!("requested {node} with {attempt}{}{items}", until(end))
@@ -170,6 +171,7 @@ fn summary(event: &Event) -> String {
             outcome: Outcome::Succeeded(_),
             chosen,
             skipped,
+            ..
         } => {
             let chosen = chosen.as_ref().map_or(String::new(), |chosen| format!(": {chosen}"));
             let skipped = skipped
@@ -211,6 +213,7 @@ fn returned(node: &str, attempt: u32, result: Result<Output, Failure>) -> Fact {
         attempt,
         result,
         jitter: u32::MAX,
+        queued_ms: None,
     }
 }
 

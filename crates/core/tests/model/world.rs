@@ -239,6 +239,7 @@ impl World {
             attempt,
             result: result_of(results, attempt),
             jitter: self.rng.below(1 << 31) as u32,
+            queued_ms: None,
         }
     }
 
@@ -351,6 +352,7 @@ impl World {
             attempt: wrong,
             result: Ok(Output::EMPTY),
             jitter: 0,
+            queued_ms: None,
         });
         facts.push(Fact::Answered {
             node: node.clone(),
@@ -368,6 +370,7 @@ impl World {
                 attempt: open.attempt,
                 result: Err(Failure::retriable("FLAKY", "x")),
                 jitter: 0,
+                queued_ms: None,
             });
         }
         facts.push(Fact::Listed {

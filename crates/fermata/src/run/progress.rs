@@ -281,6 +281,7 @@ impl Screen {
                 attempt,
                 failure,
                 retry_at,
+                ..
             } => {
                 let mut note = match self.steps.most_attempts(node) {
                     Some(most) => format!("attempt {attempt}/{most}"),

@@ -31,6 +31,8 @@ pub(super) struct Report {
     pub parameters: Option<String>,
     pub started_at: Option<Timestamp>,
     pub ended_at: Timestamp,
+    /// How long it waited for a slot, or for a place of its tenant.
+    pub queued_ms: u32,
     pub result: Option<Result<ActionOutputs, Failed>>,
     /// The memory of the result, counted until it is recorded.
     pub _memory: Reserved,
@@ -70,7 +72,15 @@ impl ResourceLink {
     }
 }
 
+/// A shorter time in which an attempt waits for its turn is not recorded: it cannot be seen in a timeline.
+const SHOWN_QUEUE_MS: u32 = 10;
+
 impl Report {
+    /// How long it waited for its turn, if that is to be recorded.
+    pub fn long_queue_ms(&self) -> Option<u64> {
+        (self.queued_ms >= SHOWN_QUEUE_MS).then_some(self.queued_ms.into())
+    }
+
     pub fn never_started(node: NodeIx, attempt: u32, at: Timestamp) -> Report {
         Report {
             node,
@@ -78,6 +88,7 @@ impl Report {
             parameters: None,
             started_at: None,
             ended_at: at,
+            queued_ms: 0,
             result: None,
             _memory: Reserved::default(),
         }
@@ -117,7 +128,7 @@ impl Driver {
             return Ok(());
         }
         let now = self.shared.clock.now();
-        let report = Report::never_started(ix, attempt, now);
+        let mut report = Report::never_started(ix, attempt, now);
         let step = Step::nothing(now);
         let rendered = self.render(ix, &step).await?;
         let answer = self.answer_to(ix, attempt, &step).await?;
@@ -214,6 +225,7 @@ impl Driver {
             if let Some((bytes, state)) = state {
                 call.state = Arc::new(shared.offload.run(bytes, state).await);
             }
+            let asked_at = shared.clock.now();
             // A step that waits for the other steps of its tenant holds no slot.
             let slot = slot.filter(|_| most.is_none());
             let place = match most {
@@ -256,6 +268,7 @@ impl Driver {
             }
             let memory = call.memory.clone();
             let started_at = shared.clock.now();
+            report.queued_ms = between(asked_at, started_at).as_millis() as u32;
             queued.into_iter().for_each(|queued| queued.begin(started_at));
             if let Some(observer) = &shared.observer {
                 observer.started(call.run, &call.node, attempt);

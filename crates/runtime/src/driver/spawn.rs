@@ -1,12 +1,18 @@
 //! The task of a driver.
+//!
+//! The driver and its future are on the heap, each in one place: they are large, and tokio moves what it is given several times.
 
 use super::{Driver, attempt::panic_text, pause_after};
-use crate::{engine::stored_before, memory::Share};
+use crate::{
+    engine::{Shared, stored_before},
+    memory::Share,
+};
+use fermata_core::RunId;
 use fermata_store::{
     StoreError,
     runs::{Enqueued, NewRun},
 };
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
 use std::{panic::AssertUnwindSafe, sync::Arc};
 use tokio::sync::oneshot;
 
@@ -16,15 +22,17 @@ const UNKNOWN_OUTCOME: u32 = 8;
 impl Driver {
     /// Stores the run and drives it, both in a task of its own: once the run may be durable it is held by this process, which
     /// must drive it, also if the caller no longer waits for the answer.
-    pub async fn store_and_drive(mut self, new: NewRun, memory: Option<Arc<Share>>) -> Result<Enqueued, StoreError> {
+    pub fn store_and_drive(
+        mut self: Box<Self>,
+        new: NewRun,
+        memory: Option<Arc<Share>>,
+    ) -> oneshot::Receiver<Result<Enqueued, StoreError>> {
         let shared = self.shared.clone();
-        let held = shared.held.clone();
-        let (tasks, abandon) = (shared.shutdown.tasks.clone(), shared.shutdown.abandon.clone());
         let (sender, receiver) = oneshot::channel();
         let (run, epoch, gaps) = (self.meta.id, self.meta.epoch, shared.admission.lease_gate.gaps());
-        let task = tasks.spawn(async move {
-            // It borrows the driver: a future that owned it would be twice as large.
-            let drive = async {
+        let drive = {
+            let shared = shared.clone();
+            async move {
                 let mut sender = Some(sender);
                 loop {
                     let answer = shared.enqueue(&new).await;
@@ -37,31 +45,24 @@ impl Driver {
                         let _ = sender.send(answer); // the caller may have stopped waiting
                     }
                     match known {
-                        true if created => {
-                            if let Some(first) = &new.local_start {
-                                shared.emit(self.spans(first.started_at, &first.events, &[]));
-                            }
-                            self.count_start();
-                            drop((new, memory));
-                            if self.still_holds(gaps).await {
-                                self.drive_guarded().await;
-                            }
-                            return;
-                        }
+                        true if created => break,
                         true => return,
                         false if shared.shutdown.is_stopping() => return,
                         false => tokio::time::sleep(pause_after(UNKNOWN_OUTCOME)).await,
                     }
                 }
-            };
-            tokio::select! {
-                biased;
-                () = abandon.cancelled() => {}
-                () = drive => {}
+                if let Some(first) = &new.local_start {
+                    shared.emit(self.spans(first.started_at, &first.events, &[]));
+                }
+                self.count_start();
+                drop((new, memory));
+                if self.still_holds(gaps).await {
+                    self.drive_guarded().await;
+                }
             }
-        });
-        held.set_task(run, epoch, task.abort_handle());
-        receiver.await.unwrap_or(Err(StoreError::Closed))
+        };
+        shared.spawn_driver(run, epoch, drive.boxed());
+        receiver
     }
 
     /// A new run is stored. If there was a gap since it was sent, another process may have taken it over.
@@ -76,20 +77,10 @@ impl Driver {
     }
 
     /// Drives a claimed run in a task of its own.
-    pub fn spawn(mut self) {
-        let (held, run, epoch) = (self.shared.held.clone(), self.meta.id, self.meta.epoch);
-        let shared = self.shared.clone();
-        let tasks = shared.shutdown.tasks.clone();
-        let drive = async move {
-            tokio::select! {
-                biased;
-                () = shared.shutdown.abandon.cancelled() => {}
-                () = self.drive_guarded() => {}
-            }
-            drop(self.lease.hold.take());
-        };
-        let task = tasks.spawn(drive);
-        held.set_task(run, epoch, task.abort_handle());
+    pub fn spawn(mut self: Box<Self>) {
+        let (shared, run, epoch) = (self.shared.clone(), self.meta.id, self.meta.epoch);
+        let drive = async move { self.drive_guarded().await };
+        shared.spawn_driver(run, epoch, drive.boxed());
     }
 
     /// Drives the run. A panic is a bug of this program. It must not affect other runs, and the run must not stay held without
@@ -100,5 +91,22 @@ impl Driver {
             let what = format!("its driver panicked: {what}");
             self.quarantine(&what).await;
         }
+    }
+}
+
+impl Shared {
+    /// Runs the future of a driver until it ends, or until its run is lost or abandoned.
+    fn spawn_driver(&self, run: RunId, epoch: u64, drive: BoxFuture<'static, ()>) {
+        let task = self.shutdown.tasks.spawn(drive);
+        self.held.set_task(run, epoch, task.abort_handle());
+        if self.shutdown.is_abandoned() {
+            task.abort(); // it may have come after the others were aborted
+        }
+    }
+
+    /// Drops all drivers as in a crash.
+    pub fn abandon(&self) {
+        self.shutdown.abandon();
+        self.held.abort_all();
     }
 }

@@ -164,6 +164,7 @@ impl Driver {
                             Err(failed) => Err(failed.failure.clone()),
                         },
                         jitter: self.shared.ids.jitter(),
+                        queued_ms: report.long_queue_ms(),
                     },
                 };
                 step.reports.push(report.clone());

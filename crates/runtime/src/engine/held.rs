@@ -123,12 +123,10 @@ impl HeldRuns {
     /// Sets the task that drives a run.
     pub fn set_task(&self, run: RunId, epoch: u64, task: AbortHandle) {
         let mut runs = self.runs();
-        // The task may have ended already.
-        if let Some(entry) = runs.get_mut(&run).filter(|entry| entry.epoch == epoch) {
-            if entry.lost {
-                task.abort();
-            }
-            entry.task = Some(task);
+        match runs.get_mut(&run).filter(|entry| entry.epoch == epoch && !entry.lost) {
+            Some(entry) => entry.task = Some(task),
+            // It has ended, or the run was lost meanwhile.
+            None => task.abort(),
         }
     }
 
@@ -155,6 +153,17 @@ impl HeldRuns {
             entry.lost = true;
             entry.task.iter().for_each(AbortHandle::abort);
         }
+    }
+
+    /// Aborts all drivers, with the actions they execute.
+    pub fn abort_all(&self) {
+        let runs = self.runs();
+        let mut tasks: Vec<_> = runs
+            .iter()
+            .filter_map(|(run, entry)| Some((run, entry.task.as_ref()?)))
+            .collect();
+        tasks.sort_unstable_by_key(|(run, _)| **run); // the same order every time, so that a simulation can be repeated
+        tasks.into_iter().for_each(|(_, task)| task.abort());
     }
 
     /// Removes the entry of `hold`. A newer hold of the same run, which may have the same epoch, keeps its own.

@@ -10,8 +10,9 @@ pub(crate) struct Shutdown {
     pub stopping: CancellationToken,
     /// Whether `stopping` is set. Reading the token takes a lock that all workers share.
     is_stopping: AtomicBool,
-    /// Set when the grace period is over: drivers are dropped as in a crash.
-    pub abandon: CancellationToken,
+    /// Set when drivers are dropped as in a crash, for example because the grace period is over.
+    pub abandoned: CancellationToken,
+    is_abandoned: AtomicBool,
     /// The drivers.
     pub tasks: TaskTracker,
 }
@@ -25,5 +26,15 @@ impl Shutdown {
 
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::SeqCst)
+    }
+
+    /// Lets the process stop as in a crash.
+    pub fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::SeqCst);
+        self.abandoned.cancel();
+    }
+
+    pub fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::SeqCst)
     }
 }

@@ -35,6 +35,7 @@ use fermata_store::{
     runs::{Enqueued, LocalStart, NewRun, WaitChange},
     usage::{month_of, next_month},
 };
+use futures::{FutureExt, future::BoxFuture};
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -86,7 +87,17 @@ impl Engine {
             })
     }
 
-    async fn accept_with(
+    /// On the heap, because it is large and its callers would move it several times.
+    fn accept_with(
+        &self,
+        id: RunId,
+        request: Request,
+        parent: Option<ChildOf>,
+    ) -> BoxFuture<'_, Result<Accepted, NotAccepted>> {
+        self.accept_unboxed(id, request, parent).boxed()
+    }
+
+    async fn accept_unboxed(
         &self,
         id: RunId,
         mut request: Request,
@@ -141,8 +152,7 @@ impl Engine {
         }
         let is_draft = head.status == Lifecycle::Draft && shared.settings.allow_draft_execution;
         let version = match request.version {
-            // On the heap, as it is rare and large: the future of a start is moved several times.
-            None if is_draft => match Box::pin(workflows.snapshot(&head)).await? {
+            None if is_draft => match workflows.snapshot(&head).await? {
                 Some(version) => Some(version),
                 None => return Ok(None),
             },
@@ -220,7 +230,10 @@ impl Engine {
         let memory = request.memory.clone();
         let (status, answer) = match local_start {
             None => (Status::Pending, shared.enqueue_to_the_end(new, memory).await?),
-            Some(driver) => (Status::Running, driver.store_and_drive(new, memory).await?),
+            Some(driver) => {
+                let stored = driver.store_and_drive(new, memory).await;
+                (Status::Running, stored.unwrap_or(Err(StoreError::Closed))?)
+            }
         };
         match answer {
             Enqueued::Created => Ok(Some(Accepted {
@@ -389,7 +402,7 @@ impl Engine {
         compiled: Arc<Compiled>,
         inputs: &Inputs,
         reused: Option<Box<Reused>>,
-    ) -> Option<Driver> {
+    ) -> Option<Box<Driver>> {
         let shared = &self.shared;
         let behalf = Behalf {
             tenant: &new.tenant,

@@ -85,7 +85,7 @@ impl Engine {
                 Some(End::Removed) => return Err(Refusal::RunNotFound(run).into()),
                 None => {}
             }
-            match tokio::time::timeout_at(deadline, watch.changed()).await {
+            match tokio::time::timeout_at(deadline, watch.ended()).await {
                 Ok(true) => {}
                 Ok(false) | Err(_) => return Ok(None),
             }
@@ -94,7 +94,8 @@ impl Engine {
 
     /// How a run ended, as it is stored.
     async fn stored_end(&self, run: RunId) -> Result<Option<Arc<Ended>>, EngineError> {
-        let record = self.shared.store.run(run).await?.ok_or(Refusal::RunNotFound(run))?;
+        let record = self.shared.store.recent_run(run).await?;
+        let record = record.ok_or(Refusal::RunNotFound(run))?;
         let is_over = record.status.is_terminal();
         Ok(is_over.then(|| Arc::new(ended_of(record))))
     }

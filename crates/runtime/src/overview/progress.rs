@@ -107,6 +107,8 @@ pub struct Period {
 /// What a node does in a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
+    /// An attempt waited for its turn: a slot, or a place of its tenant. That is known when it has ended.
+    Queues,
     /// An attempt is due or executes.
     Runs,
     /// The same, and it failed.
@@ -271,13 +273,20 @@ impl Replay {
                 self.nodes[ix.at()].guard = verdict.as_ref().map(|verdict| self.shown(verdict));
                 self.nodes[ix.at()].end(at, false);
             }
-            Event::Requested { attempt, .. } => {
+            Event::Requested { attempt, queued_ms, .. } => {
                 let node = &mut self.nodes[ix.at()];
+                node.queued(*queued_ms);
                 node.end(at, false);
                 node.begin(*attempt, Doing::Waits, at);
             }
-            Event::Retried { attempt, retry_at, .. } => {
+            Event::Retried {
+                attempt,
+                retry_at,
+                queued_ms,
+                ..
+            } => {
                 let node = &mut self.nodes[ix.at()];
+                node.queued(*queued_ms);
                 node.end(at, true);
                 if *retry_at > at {
                     node.begin(*attempt, Doing::BacksOff, at);
@@ -285,8 +294,9 @@ impl Replay {
                 }
                 node.begin(attempt + 1, first, (*retry_at).max(at));
             }
-            Event::Finished { outcome, .. } => {
+            Event::Finished { outcome, queued_ms, .. } => {
                 let failed = !outcome.is_success();
+                self.nodes[ix.at()].queued(*queued_ms);
                 self.nodes[ix.at()].end(at, failed);
             }
             Event::Routed { taken, verdicts, .. } => {
@@ -330,6 +340,18 @@ impl NodeProgress {
             from,
             to: None,
         });
+    }
+
+    /// The attempt that goes on waited for its turn first. When exactly is not recorded: it is shown at the beginning.
+    fn queued(&mut self, waited_ms: Option<u64>) {
+        let going_on = self.periods.last_mut().filter(|period| period.to.is_none());
+        let (Some(waited_ms), Some(period)) = (waited_ms, going_on.filter(|period| period.what == Doing::Runs)) else {
+            return;
+        };
+        let began = period.from.plus_millis(waited_ms);
+        (period.what, period.to) = (Doing::Queues, Some(began));
+        let attempt = period.attempt;
+        self.begin(attempt, Doing::Runs, began);
     }
 
     /// Ends the period that goes on, if there is one.

@@ -210,6 +210,7 @@ mod tests {
             },
             chosen: None,
             skipped: None,
+            queued_ms: None,
         }
     }
 

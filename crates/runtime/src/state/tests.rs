@@ -85,6 +85,7 @@ impl World {
             attempt: 1,
             result,
             jitter: 0,
+            queued_ms: None,
         };
         let events = advance(&mut self.run, Input::new(Timestamp(0), fact)).unwrap();
         self.journal.push(encode(&events));
@@ -287,6 +288,7 @@ fn writers_of_a_chain_are_stored_as_one_range() {
             attempt: 1,
             result: Ok(Output::EMPTY),
             jitter: 0,
+            queued_ms: None,
         };
         advance(&mut run, Input::new(Timestamp(0), fact)).unwrap();
     }

@@ -253,9 +253,9 @@ impl Engine {
         let mut started = occurrence.clone();
         started.delivery.state = DeliveryState::Started;
         started.delivery.retry_at = None;
-        let delivery = started.delivery.clone();
+        let delivery = started.delivery.id;
         match self.start_occurrence(trigger, started, true).await {
-            Ok(accepted) if accepted.created => Ok(Occurred::started(delivery.id, &accepted)),
+            Ok(accepted) if accepted.created => Ok(Occurred::started(delivery, &accepted)),
             Ok(accepted) => {
                 // Another run has the occurrence, or the start was merged with another one. The delivery keeps what it carried.
                 let known = TriggerDelivery {
@@ -265,10 +265,7 @@ impl Engine {
                     ..self.shared.stored_form(&occurrence).await
                 };
                 let there = shared.store.add_delivery(known).await?;
-                Ok(Occurred::started(
-                    there.map_or(delivery.id, |there| there.id),
-                    &accepted,
-                ))
+                Ok(Occurred::started(there.map_or(delivery, |there| there.id), &accepted))
             }
             Err(EngineError::Refused(refusal)) if !matches!(refusal, Refusal::RateLimited { .. }) => {
                 self.end_occurrence(&occurrence, refused(&describe(&refusal))).await?;

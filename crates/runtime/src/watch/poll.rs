@@ -112,8 +112,7 @@ impl Hub {
             if poll.due.is_none_or(|due| due > now) {
                 return false;
             }
-            let is_over = entry.seen.borrow().end.is_some();
-            if shared.held.contains(**run) || is_over {
+            if shared.held.contains(**run) || entry.has_ended() {
                 poll.due = Some(ticks.after(now));
                 // The run may leave this process, with writes that were not polled.
                 poll.writes = None;

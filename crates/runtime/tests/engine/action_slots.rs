@@ -3,7 +3,7 @@
 use crate::support::{Bed, PATIENCE, Place, Scripted};
 use fermata_core::{RunId, RunnerId, Status};
 use fermata_runtime::{
-    Request, Role, Settings,
+    Doing, Request, Role, Settings,
     actions::{Action, ActionInfo, Call, Failed, HttpSettings, Registry, Success},
     clock::{Clock, SystemClock},
 };
@@ -261,4 +261,36 @@ async fn another_workflow_starts_at_once_while_all_slots_are_taken() {
     until_came(&came, 10).await;
     ask(&bed, "small", "", 0).await;
     until_came(&came, 11).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_in_the_queue_is_recorded_apart_from_the_time_of_the_attempt() {
+    let (registry, gate, came) = gated();
+    let settings = Settings {
+        max_parallel_actions: 1,
+        ..Settings::default()
+    };
+    let bed = Bed::on(Place::new().await, settings, registry);
+    let node = |id: &str| json!({ "id": id, "actionType": "test.gate" });
+    let edges = json!([{ "targetNode": "left" }, { "targetNode": "right" }]);
+    let nodes = json!([
+        { "id": "both", "actionType": "core.echo", "edges": edges },
+        node("left"), node("right"),
+    ]);
+    let document = json!({ "id": "two", "displayName": "two", "startNode": "both", "nodes": nodes });
+    bed.publish(&document).await;
+    let run = ask(&bed, "two", "", 0).await;
+    until_came(&came, 1).await;
+    tokio::time::sleep(Duration::from_millis(50)).await; // the other one waits for the slot
+    gate.add_permits(2);
+    bed.engine.wait(run, PATIENCE).await.unwrap().expect("it ends");
+    let reads = bed.engine.reads();
+    let run = reads.run(run).await.unwrap();
+    let progress = reads.progress(&run).await.unwrap().expect("it has a plan");
+    let done = ["left", "right"].map(|id| {
+        let at = progress.plan.find(id).unwrap().at();
+        let periods = progress.nodes[at].periods.iter();
+        periods.map(|period| period.what).collect::<Vec<_>>()
+    });
+    assert!(done.contains(&vec![Doing::Queues, Doing::Runs]), "{done:?}");
 }

@@ -333,7 +333,7 @@ pub(crate) async fn get(
 /// The response of a GET without `include`.
 pub(super) async fn run_response(session: &Session, id: RunId) -> Result<Response, ApiError> {
     let reads = session.reads();
-    let run = reads.run(id).await?;
+    let run = reads.recent_run(id).await?;
     let ahead = reads.ahead(&run).await?;
     Ok(Json(RunView::new(&run, ahead, Included::default())).into_response())
 }

@@ -32,8 +32,8 @@ fn bars(periods: &[Period], scale: &Scale, end: Timestamp, narrowest: f64) -> Ve
         let near = |bar: &&mut Bar| scale.at(to) - scale.at(bar.from) < narrowest;
         if let Some(bar) = bars.last_mut().filter(near) {
             (bar.to, bar.goes_on, bar.attempts.1) = (to, goes_on, period.attempt);
-            if period.what == Doing::Fails {
-                bar.what = Doing::Fails;
+            if period.what == Doing::Fails || bar.what == Doing::Queues {
+                bar.what = period.what;
             }
             continue;
         }
@@ -54,6 +54,7 @@ fn percent(part: f64) -> String {
 
 fn class(what: Doing) -> &'static str {
     match what {
+        Doing::Queues => "p-queued",
         Doing::Runs => "p-runs",
         Doing::Fails => "p-fails",
         Doing::BacksOff => "p-backs-off",
@@ -64,6 +65,7 @@ fn class(what: Doing) -> &'static str {
 
 fn word(what: Doing) -> &'static str {
     match what {
+        Doing::Queues => "waited for its turn",
         Doing::Runs => "ran",
         Doing::Fails => "failed",
         Doing::BacksOff => "waited for the next attempt",
@@ -246,6 +248,11 @@ mod tests {
         assert_eq!((few[0].what, few[0].attempts.0), (Doing::Fails, 1));
         assert!(few.windows(2).all(|pair| pair[0].to == pair[1].from));
         assert_eq!(few.last().map(|bar| (bar.to, bar.attempts.1)), Some((end, 1000)));
+        // A short time in the queue is not named: the bar is about the attempt.
+        let mut queued = periods[..2].to_vec();
+        (queued[0].what, queued[1].what) = (Doing::Queues, Doing::Runs);
+        let one = bars(&queued, &scale, end, 0.1);
+        assert_eq!((one.len(), one[0].what), (1, Doing::Runs));
         // Few long ones stay as they are.
         assert_eq!(bars(&periods[..3], &scale, end, 0.0).len(), 3);
     }

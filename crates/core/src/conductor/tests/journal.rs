@@ -89,6 +89,7 @@ fn every_event() -> Vec<Event> {
             outcome: Outcome::Succeeded(output),
             chosen: None,
             skipped: None,
+            queued_ms: None,
         });
     }
     events.push(Event::Finished {
@@ -97,6 +98,7 @@ fn every_event() -> Vec<Event> {
         outcome: Outcome::Failed(Failure::permanent("X", "x")),
         chosen: Some("approve".to_owned()),
         skipped: None,
+        queued_ms: None,
     });
     for by in [None, Some("ada".to_owned())] {
         let reason = "not needed".to_owned();
@@ -106,6 +108,7 @@ fn every_event() -> Vec<Event> {
             outcome: Outcome::Succeeded(Output::EMPTY),
             chosen: None,
             skipped: Some(SkippedBy { by, reason }),
+            queued_ms: None,
         });
     }
     for failure in [None, Some(failure())] {
@@ -123,6 +126,7 @@ fn every_event() -> Vec<Event> {
         attempt: 2,
         until: Some(Timestamp(5)),
         items: Some(7),
+        queued_ms: None,
     });
     for refused in [
         vec![],
@@ -144,6 +148,7 @@ fn every_event() -> Vec<Event> {
         attempt: 1,
         failure: failure(),
         retry_at: at,
+        queued_ms: None,
     });
     for verdicts in [vec![], vec![Verdict::plain(0, false), verdict()]] {
         let taken = vec![0, 7];
@@ -206,6 +211,7 @@ fn journal_text_is_stable() {
             outcome: Outcome::Succeeded(Output::EMPTY),
             chosen: None,
             skipped: None,
+            queued_ms: None,
         },
         Event::Routed {
             node: "a".into(),

@@ -11,6 +11,7 @@ fn finished(attempt: u32) -> Event {
         outcome: Outcome::Succeeded(Output::EMPTY),
         chosen: None,
         skipped: None,
+        queued_ms: None,
     }
 }
 
@@ -20,6 +21,7 @@ fn retried(attempt: u32) -> Event {
         attempt,
         failure: Failure::retriable("FLAKY", "flaky"),
         retry_at: Timestamp(9),
+        queued_ms: None,
     }
 }
 
@@ -77,6 +79,7 @@ fn requested(attempt: u32) -> Event {
         attempt,
         until: Some(Timestamp(8)),
         items: None,
+        queued_ms: None,
     }
 }
 
@@ -328,6 +331,7 @@ fn stopping_node_may_end_with_its_last_failure() {
         outcome: Outcome::Failed(Failure::retriable(code, "flaky")),
         chosen: None,
         skipped: None,
+        queued_ms: None,
     };
     let waits = [started(), opened(), retried(1)];
     assert!(!accepts(&run_after(&waits), &failed("FLAKY")));

@@ -51,9 +51,51 @@ fn jitter_comes_from_the_input() {
             attempt: 1,
             result: Err(Failure::retriable("FLAKY", "flaky")),
             jitter,
+            queued_ms: None,
         });
         assert_eq!(summary, [format!("retried a after 1 at {at}")]);
     }
+}
+
+#[test]
+fn time_in_the_queue_is_part_of_the_event_of_its_attempt() {
+    let mut live = Live::start(retrying(2, false));
+    let returned = |attempt, result, queued_ms| Fact::Returned {
+        node: "a".into(),
+        attempt,
+        result,
+        jitter: 0,
+        queued_ms,
+    };
+    let failure = Failure::retriable("FLAKY", "flaky");
+    let retried = live.events(returned(1, Err(failure), Some(30)));
+    assert!(
+        matches!(
+            retried[0],
+            Event::Retried {
+                queued_ms: Some(30),
+                ..
+            }
+        ),
+        "{retried:?}"
+    );
+    let finished = live.events(returned(2, Ok(Output::EMPTY), Some(40)));
+    assert!(
+        matches!(
+            finished[0],
+            Event::Finished {
+                queued_ms: Some(40),
+                ..
+            }
+        ),
+        "{finished:?}"
+    );
+    assert!(
+        live.rows[0].find("queued").is_none(),
+        "a start has none: {}",
+        live.rows[0]
+    );
+    assert!(live.rows[1].contains("\"queuedMs\":30"), "{}", live.rows[1]);
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn ended_step_is_one_plain_line() {
         attempt: 2,
         failure: failure.clone(),
         retry_at: Timestamp(2_800_000),
+        queued_ms: None,
     };
     let line = screen.see(&retried, &times).unwrap();
     assert_eq!(
@@ -51,6 +52,7 @@ fn ended_step_is_one_plain_line() {
         outcome: Outcome::Failed(failure),
         chosen: None,
         skipped: None,
+        queued_ms: None,
     };
     let line = screen.see(&finished, &times).unwrap();
     assert!(
@@ -139,6 +141,7 @@ fn requests_show_what_they_wait_for() {
             attempt: 1,
             until: None,
             items: None,
+            queued_ms: None,
         };
         let line = screen.see(&requested, &times).unwrap();
         assert!(line.ends_with(what), "{line}");
@@ -197,6 +200,7 @@ fn wait_is_shown_once_with_its_address() {
             outcome: Outcome::Succeeded(fermata_core::Output::EMPTY),
             chosen: None,
             skipped: None,
+            queued_ms: None,
         };
         assert_eq!(see(&finished).is_empty(), quiet);
     }

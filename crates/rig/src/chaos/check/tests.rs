@@ -43,6 +43,7 @@ fn finished(node: &str) -> [Event; 2] {
             outcome,
             chosen: None,
             skipped: None,
+            queued_ms: None,
         },
         Event::Routed {
             node: node(),
