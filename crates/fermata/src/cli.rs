@@ -70,7 +70,7 @@ enum Command {
     /// Evaluate an expression or a template.
     #[command(after_help = eval::HELP)]
     Eval(eval::EvalArgs),
-    /// List, show, follow and cancel runs on a server.
+    /// List, show, follow, steer and repeat runs on a server.
     #[command(after_help = client::EXECUTIONS_HELP)]
     Executions(client::ExecutionsArgs),
     /// List, show, publish, start, roll back, disable, archive and delete workflows on a server.
@@ -88,7 +88,7 @@ enum Command {
     /// List, requeue and delete dead-lettered runs.
     #[command(after_help = client::DEAD_LETTERS_HELP)]
     DeadLetters(client::DeadLettersArgs),
-    /// Cancel or delete many runs as one job.
+    /// Cancel, rerun, pause, resume or delete many runs as one job.
     #[command(after_help = client::BULK_HELP)]
     Bulk(client::BulkArgs),
     /// List the processes (runners) that execute runs.

@@ -274,13 +274,13 @@ impl WorkflowsOf<'_> {
         if compiled.plan.triggers.iter().any(|trigger| trigger.kind == "Schedule") {
             self.tiers.check_schedule(self.tenant)?;
         }
-        match stage {
-            Stage::Publish => {
-                let compiled = self.check_children(document, compiled, stage).await?;
-                self.check_callbacks(document, compiled).await
-            }
-            Stage::Save | Stage::Run | Stage::Settle => Ok(compiled),
+        if stage == Stage::Publish {
+            compiled = self.check_children(document, compiled, stage).await?;
+            compiled = self.check_callbacks(document, compiled).await?;
         }
+        // With their lines and columns.
+        compiled.warnings = document.report(compiled.warnings).into_list();
+        Ok(compiled)
     }
 
     /// Creates a workflow as a draft, or changes one that still is a draft. For documents of any dialect.

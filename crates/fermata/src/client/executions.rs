@@ -231,6 +231,12 @@ async fn list(client: &Client, args: ListArgs, format: Format) -> anyhow::Result
         &["ID", "WORKFLOW", "STATUS", "CREATED", "TOOK", "WHY"],
         &rows,
     ));
+    if items.is_empty() {
+        cli::say(match query.is_empty() {
+            true => "there are no runs yet",
+            false => "no runs match",
+        });
+    }
     if more {
         cli::say("there are more; --limit N shows more of them, --all shows all");
     }
@@ -246,6 +252,9 @@ async fn cancel(client: &Client, id: &str, reason: Option<String>, format: Forma
         Format::Table if status == "Running" => cli::print(format_args!(
             "{id} is stopping; `fermata executions watch {id}` shows when it has stopped\n"
         )),
+        Format::Table if status == "Succeeded" || status == "Failed" => {
+            cli::print(format_args!("{id} has ended ({status}); nothing was cancelled\n"))
+        }
         Format::Table => cli::print(format_args!("{id} is {status}\n")),
     }
     Ok(())

@@ -79,7 +79,7 @@ impl Guide {
         ));
     }
 
-    /// Adds the enabled triggers, and a line that sends a request to the first webhook.
+    /// Adds the enabled triggers, and a line that sends a request to the first webhook that needs no signature.
     pub async fn triggers(&mut self, engine: &Engine) -> Result<(), EngineError> {
         let list = TriggerList {
             enabled: Some(true),
@@ -89,12 +89,14 @@ impl Guide {
         let settings = engine.settings();
         let base = settings.triggers.webhook_base_path.trim_matches('/');
         let base = format!("{}/{base}", settings.public_url.trim_end_matches('/'));
-        let mut is_first = true;
+        let mut has_try = false;
         for trigger in engine.triggers().list(list).await?.items {
             let workflow = &trigger.workflow_id;
             if let Some(segment) = trigger.segment {
                 let url = format!("{base}/{segment}");
-                if std::mem::take(&mut is_first) {
+                let config: Value = serde_json::from_str(&trigger.config).unwrap_or_default();
+                if !has_try && config.get("signature").is_none_or(Value::is_null) {
+                    has_try = true;
                     let body = quoted(r#"{"amount": 120}"#);
                     let line = format!("curl -sX POST {url} -H 'content-type: application/json' -d {body}");
                     self.tries.push(line);

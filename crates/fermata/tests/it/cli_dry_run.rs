@@ -31,7 +31,7 @@ fn the_example_shows_its_route_without_calling_anything() {
         "the outputs of the last step, made from its schema: {ran:?}"
     );
     for line in [
-        "↻ retrying   charge     http.request              attempt 1, HTTP_STATUS: the service answered with status 503",
+        "↻ retrying   charge     http.request              attempt 1, HTTP_503: the service answered with status 503",
         "→ payment: condition `context.data.charge.body.status == 'pending'` is true: ",
         "✗ ship: after `charge`, the condition `context.data.charge.body.status == 'paid'` is false: ",
         "✓ succeeded  payment    core.wait",

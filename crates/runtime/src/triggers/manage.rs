@@ -29,8 +29,8 @@ use fermata_store::{
         DeliveryFilter, DeliveryState, Trigger, TriggerDelivery, TriggerFilter, TriggerType, declared::exact_event_type,
     },
 };
-use fermata_triggers::{TriggerConfig, bounded_id, request::as_trigger};
-use serde_json::{Value, json};
+use fermata_triggers::{TriggerConfig, bounded_id, request::as_trigger, schedule::occurrence_id};
+use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
@@ -335,10 +335,16 @@ impl<'a> Triggers<'a> {
             Some(request_id) => format!("fire:{}", bounded_id(&request_id)),
             None => format!("fire:{}", shared.ids.next()),
         };
+        let is_empty = payload.is_null() || payload.as_object().is_some_and(Map::is_empty);
+        let payload = match trigger.kind {
+            // As if it were due now.
+            TriggerType::Schedule if is_empty => json!({ "scheduledAt": occurrence_id(shared.clock.now()) }),
+            _ => as_trigger(payload),
+        };
         let bytes = payload.to_string().len();
         let occurrence = Occurrence {
             delivery: pending(shared, &trigger, name),
-            payload: Arc::new(as_trigger(payload)),
+            payload: Arc::new(payload),
             request: Arc::new(json!({ "firedBy": self.who() })),
             memory: None,
         };

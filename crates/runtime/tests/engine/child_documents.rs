@@ -49,6 +49,10 @@ async fn unknown_child_is_a_warning() {
         (warnings[0].code, warnings[0].pointer.as_str()),
         ("UNKNOWN_WORKFLOW", "/nodes/0/workflowId")
     );
+    assert!(
+        warnings[0].line == 1 && warnings[0].column > 1,
+        "it has a place: {warnings:?}"
+    );
     let warnings = publish(&bed, includes("b", "c@1.0.0")).await.unwrap();
     assert_eq!(
         (warnings[0].code, warnings[0].pointer.as_str()),

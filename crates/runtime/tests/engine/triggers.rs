@@ -701,6 +701,21 @@ async fn runlater_documents_are_started_by_cron_and_webhook() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn schedule_that_is_fired_by_hand_has_the_time_of_that() {
+    let bed = Simulated::new().await;
+    bed.publish(showing()).await;
+    let schedule = bed.create(TriggerType::Schedule, json!({ "every": "1h" }), None).await;
+    for (payload, expected) in [
+        (json!({}), json!({ "scheduledAt": "2026-03-01T08:59:30Z" })),
+        (json!({ "n": 1 }), json!({ "n": 1 })),
+    ] {
+        let fired = bed.engine.triggers().fire(schedule.id, payload, None).await.unwrap();
+        let run = bed.store.run(fired.run.unwrap()).await.unwrap().unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&run.trigger).unwrap(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn triggers_belong_to_tenants() {
     let bed = Simulated::new().await;
     bed.publish(showing()).await;
