@@ -52,6 +52,7 @@ impl Browser {
             .args(["-c", script, "sh", program])
             .args(FLAGS)
             .arg(format!("--user-data-dir={}", home.path().display()))
+            .env("TMPDIR", home.path()) // what it leaves behind is removed with its home
             .arg("about:blank")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -193,8 +194,8 @@ impl Browser {
                         .await;
                 }
             };
-            if timeout(LONG, wait).await.is_err() {
-                let body = self.eval("document.body.innerText").await;
+            if timeout(3 * LONG, wait).await.is_err() {
+                let body = self.eval("document.body.innerText.slice(0, 3000)").await;
                 panic!("{place}: never true: {condition}\n{body}");
             }
         }
