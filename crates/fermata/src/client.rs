@@ -156,6 +156,7 @@ struct Refused {
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} (status {}): {}", self.code, self.status, self.message)?;
+        // A message may contain its only detail.
         let is_new = |detail: &&Value| !self.message.contains(&text(detail, "message"));
         for detail in self.details.iter().filter(is_new) {
             let place = [text(detail, "pointer"), text(detail, "code")]

@@ -31,7 +31,7 @@ use heartbeat::End;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Runs until the process stops and has released all runs.
+/// Runs until the process stops and has released all runs. Boxed, so that it is not compiled again in each crate that awaits it.
 pub(crate) fn run(shared: Arc<Shared>) -> BoxFuture<'static, ()> {
     work(shared).boxed()
 }

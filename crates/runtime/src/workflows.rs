@@ -255,6 +255,7 @@ impl WorkflowsOf<'_> {
     }
 
     /// Checks a document completely, and for publishing also the workflows that it starts and the callbacks that it names.
+    /// Boxed, because it is large and its callers are compiled in several crates.
     fn examine<'b>(
         &'b self,
         document: &'b Document,
