@@ -106,8 +106,8 @@ impl Guide {
                 // The stored time is only when the scheduler looks at it next.
                 let config = serde_json::from_str(&trigger.config).unwrap_or_default();
                 let next = engine.triggers().preview(trigger.kind, &config, 1)?;
-                let next = next.first().map_or(0, |next| next.millis());
-                let next = jiff::Timestamp::from_millisecond(next).unwrap_or_default();
+                let Some(next) = next.first() else { continue }; // it never fires again
+                let next = jiff::Timestamp::from_millisecond(next.millis()).unwrap_or_default();
                 self.triggers
                     .push(format!("a schedule starts {workflow}, next at {next}"));
             } else if let Some(event) = trigger.event_type {
