@@ -90,7 +90,9 @@ impl Server {
             let _ = stop.await;
         }));
         fermata_runtime::tls::install_provider();
-        let client = Client::builder().no_proxy().timeout(LONG).build().unwrap();
+        // Each request has a connection of its own: the server may close an idle one in the moment in which it is used again.
+        let client = Client::builder().no_proxy().timeout(LONG).pool_max_idle_per_host(0);
+        let client = client.build().unwrap();
         Server {
             base,
             client,
