@@ -82,6 +82,8 @@ fn subject(document: &Value, pointer: &str) -> String {
         ["nodes", at, .., last] => format!("`{last}` of {}", node(at)),
         ["edges", at] => edge(at),
         ["edges", at, .., last] => format!("`{last}` of {}", edge(at)),
+        ["triggers", at] => triggers::subject(document, at),
+        ["triggers", at, .., last] => format!("`{last}` of {}", triggers::subject(document, at)),
         [.., last] => format!("`{last}`"),
     }
 }

@@ -14,6 +14,22 @@ use fermata_triggers::{Schedule, TriggerConfig, TriggerType};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
+/// The fields of a trigger.
+const FIELDS: [&str; 5] = ["name", "type", "config", "condition", "enabled"];
+
+/// How messages name the trigger at this place of the list.
+pub(crate) fn subject(document: &Value, at: &str) -> String {
+    let trigger = document.pointer(&format!("/triggers/{at}"));
+    subject_of(trigger.and_then(|trigger| text(trigger, "name")).unwrap_or_default())
+}
+
+fn subject_of(name: &str) -> String {
+    match name {
+        "" => "a trigger".to_owned(),
+        name => format!("the trigger {}", quote(name)),
+    }
+}
+
 /// Checks the triggers of a document. Shapes are checked by the schema.
 pub(crate) fn check(check: &mut Check) {
     let triggers = check.document.value().get("triggers").and_then(Value::as_array);
@@ -28,9 +44,10 @@ pub(crate) fn check(check: &mut Check) {
         }
         let kind = text(trigger, "type").and_then(|kind| kind.parse::<TriggerType>().ok());
         if let Some(kind) = kind {
-            let empty = Value::Object(Map::new());
-            let config = trigger.get("config").unwrap_or(&empty);
-            check_config(check, kind, name, config, &join(&pointer, "config"));
+            match trigger.get("config") {
+                Some(config) => check_config(check, kind, name, config, &join(&pointer, "config")),
+                None => check_without_config(check, kind, name, trigger, &pointer),
+            }
         }
         if kind == Some(TriggerType::Webhook) {
             note_secrets(check, trigger, name, &pointer);
@@ -38,6 +55,22 @@ pub(crate) fn check(check: &mut Check) {
         if let Some(condition) = text(trigger, "condition") {
             check_condition(check, name, condition, &join(&pointer, "condition"));
         }
+    }
+}
+
+/// Checks a trigger without a configuration, which may have the keys of one in the wrong place.
+fn check_without_config(check: &mut Check, kind: TriggerType, name: &str, trigger: &Value, pointer: &str) {
+    let keys = trigger.as_object().into_iter().flat_map(Map::keys);
+    let misplaced: Vec<String> = keys
+        .filter(|key| !FIELDS.contains(&key.as_str()))
+        .map(|key| quote(key))
+        .collect();
+    if misplaced.is_empty() {
+        check_config(check, kind, name, &Value::Object(Map::new()), &join(pointer, "config"));
+    } else if check.room(Severity::Error) {
+        let message = format!("{} has no `config`", subject_of(name));
+        let problem = check.error("INVALID_TRIGGER_CONFIG", pointer, message);
+        check.add(problem.help(format!("write {} in `config`", misplaced.join(", "))));
     }
 }
 
@@ -56,7 +89,7 @@ pub(crate) fn check_config(check: &mut Check, kind: TriggerType, name: &str, con
                 .rsplit_once('/')
                 .map_or(String::new(), |(parent, _)| parent.to_owned()),
         };
-        let message = format!("the configuration of the trigger {}: {problem}", quote(name));
+        let message = format!("the configuration of {}: {problem}", subject_of(name));
         let problem = check.error("INVALID_TRIGGER_CONFIG", &place, message);
         check.add(problem);
     }
@@ -93,8 +126,8 @@ fn check_names(check: &mut Check, name: &str, condition: &str, pointer: &str, re
             continue;
         }
         let message = format!(
-            "the condition of the trigger {} reads {}, which it does not have: nothing would be started",
-            quote(name),
+            "the condition of {} reads {}, which it does not have: nothing would be started",
+            subject_of(name),
             quote(&root)
         );
         let mut problem = check.warning("UNKNOWN_NAME", pointer, message);
@@ -149,7 +182,7 @@ fn check_condition(check: &mut Check, name: &str, condition: &str, pointer: &str
         Err(error) if error.kind == SyntaxKind::NotCovered => {
             let is_assignment = condition.get(error.offset..error.offset + error.length) == Some("=");
             if is_assignment && check.room(Severity::Warning) {
-                let message = format!("the condition of the trigger {} assigns a value", quote(name));
+                let message = format!("the condition of {} assigns a value", subject_of(name));
                 let mut problem = check.warning("CONDITION_ASSIGNS", pointer, message);
                 problem.span = check.document.locate_in_string(pointer, error.offset, error.length);
                 check.add(problem.help("`=` assigns; to compare, write `===`"));
@@ -162,7 +195,7 @@ fn check_condition(check: &mut Check, name: &str, condition: &str, pointer: &str
             });
         }
         Err(error) if check.room(Severity::Error) => {
-            let what = format!("invalid condition of the trigger {}", quote(name));
+            let what = format!("invalid condition of {}", subject_of(name));
             let problem = check.syntax("CONDITION_SYNTAX", &what, pointer, &error);
             check.add(problem);
         }

@@ -4,6 +4,7 @@ use super::view::{Node, View};
 use super::{Check, SCHEMA, text};
 use crate::diagnostics::{Severity, quote};
 use crate::structure::Structure;
+use crate::triggers;
 use jsonschema::ValidationError;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -54,6 +55,8 @@ fn subject(document: &Value, pointer: &str) -> String {
         ["nodes", at] => node(at),
         ["nodes", at, "edges", _] => format!("an edge of {}", node(at)),
         ["nodes", at, .., last] => format!("`{last}` of {}", node(at)),
+        ["triggers", at] => triggers::subject(document, at),
+        ["triggers", at, .., last] => format!("`{last}` of {}", triggers::subject(document, at)),
         [.., last] => format!("`{last}`"),
     }
 }
