@@ -1,4 +1,5 @@
-//! Concurrency keys: never more runs than the limit at once, judged by the calls that the service received.
+//! Concurrency keys: never more runs than the limit at once, judged by the calls that the service received. Tenants do not
+//! share keys.
 //!
 //! A run is active at least from its first recorded call to its last one. Calls whose response was lost are left out: a process
 //! that was stopped may send one long after its run went on elsewhere.
@@ -16,7 +17,7 @@ type Edges = Vec<(Micros, i64)>;
 
 pub(super) fn check(rules: &Rules, evidence: &Evidence, found: &mut Found) {
     let times: BTreeMap<u64, Micros> = evidence.effects.iter().map(|call| (call.call, call.at)).collect();
-    let mut keys: BTreeMap<(&str, String), (u64, Edges)> = BTreeMap::new();
+    let mut keys: BTreeMap<(&str, &str, String), (u64, Edges)> = BTreeMap::new();
     for rows in evidence.runs.values() {
         let workflow = rules.workflows.get(&rows.workflow);
         let limit = workflow.and_then(|(workflow, _)| workflow.document["concurrency"]["limit"].as_u64());
@@ -24,18 +25,22 @@ pub(super) fn check(rules: &Rules, evidence: &Evidence, found: &mut Found) {
             continue;
         };
         let key = rows.trigger.get(KEY).map(Value::to_string).unwrap_or_default();
-        let (_, edges) = keys.entry((&rows.workflow, key)).or_insert((limit, Vec::new()));
+        let (_, edges) = keys
+            .entry((&rows.workflow, &rows.tenant, key))
+            .or_insert((limit, Vec::new()));
         // A run that ends in the same microsecond as another begins has ended before.
         edges.extend([(from, 1), (to, -1)]);
     }
-    for ((workflow, key), (limit, mut edges)) in keys {
+    for ((workflow, tenant, key), (limit, mut edges)) in keys {
         edges.sort_unstable();
         let mut now = 0;
         for (at, change) in edges {
             now += change;
             if now > limit as i64 {
-                let what =
-                    format!("{now} runs of `{workflow}` with the key {key} were active at {at}; the limit is {limit}");
+                let what = format!(
+                    "{now} runs of `{workflow}` of the tenant `{tenant}` with the key {key} were active at {at}; \
+                     the limit is {limit}"
+                );
                 found.add(Rule::Place, None, what);
                 break;
             }
@@ -64,12 +69,14 @@ mod tests {
     use std::time::Duration;
     use uuid::Uuid;
 
-    /// The violations if runs with these keys called the service at these times, first and last.
+    /// The violations if runs with these keys, `tenant/key`, called the service at these times, first and last.
     fn broken(runs: &[(&str, Micros, Micros)]) -> usize {
         let mut evidence = Evidence::default();
         for (number, (key, from, to)) in (0..).zip(runs) {
+            let (tenant, key) = key.split_once('/').unwrap_or(("", key));
             let (first, last) = (2 * number, 2 * number + 1);
             let rows = RunRows {
+                tenant: tenant.to_owned(),
                 trigger: json!({ KEY: key }),
                 attempts: vec![attempt_of("one", first), attempt_of("two", last)],
                 ..finished_run("keyed")
@@ -90,5 +97,6 @@ mod tests {
             0
         );
         assert_eq!(broken(&[("a", 1, 5), ("a", 2, 6), ("a", 4, 9)]), 1);
+        assert_eq!(broken(&[("a", 1, 5), ("a", 2, 6), ("blue/a", 4, 9)]), 0);
     }
 }
