@@ -110,7 +110,7 @@ impl Cluster {
             "shared_buffers=64MB".to_owned(),
         ];
         if !durable {
-            all.extend(["fsync=off", "full_page_writes=off"].map(str::to_owned));
+            all.extend(["fsync=off", "full_page_writes=off", "jit=off"].map(str::to_owned));
         }
         all.extend(options.iter().map(|option| (*option).to_owned()));
         // From here on, dropping the cluster removes the folder.

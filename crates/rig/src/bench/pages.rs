@@ -17,7 +17,7 @@ use serde_json::json;
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
 use tokio::task::JoinHandle;
 
-/// How often each page is requested.
+/// How often each page is requested, unless fewer workflows are run.
 const REQUESTS: usize = 200;
 const WATCHERS: usize = 200;
 const ROUNDS: usize = 10;
@@ -44,10 +44,11 @@ pub(super) async fn measure(
     let large = prepare(&file, sample, preload).await?;
     let server = Server::start(&file).await?;
     let mut runs = BTreeMap::new();
+    let requests = workflows.clamp(1, REQUESTS);
     for (name, query) in QUERIES {
-        runs.insert(name, page(&server, query).await?);
+        runs.insert(name, page(&server, query, requests).await?);
     }
-    let large_run = page(&server, &large).await?;
+    let large_run = page(&server, &large, requests).await?;
     let (without, with, ratio) = watched(&server, workflows, concurrency).await?;
     server.stop().await?;
     Ok(Pages {
@@ -76,10 +77,10 @@ async fn prepare(file: &Path, sample: &Arc<Sample>, preload: usize) -> anyhow::R
     Ok(format!("/runs/{}", accepted.run))
 }
 
-async fn page(server: &Server, path: &str) -> anyhow::Result<PageTime> {
-    let mut times = Vec::with_capacity(REQUESTS);
+async fn page(server: &Server, path: &str, requests: usize) -> anyhow::Result<PageTime> {
+    let mut times = Vec::with_capacity(requests);
     let mut bytes = 0;
-    for _ in 0..REQUESTS {
+    for _ in 0..requests {
         let begin = Instant::now();
         let request = server.client.get(format!("{}{path}", server.url));
         let answer = request.header("accept", "text/html").send().await?;

@@ -97,22 +97,21 @@ async fn numbers(url: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn down_migrations_restore_the_previous_schema() {
-    let settings = PostgresSettings::default();
+    let (database, settings) = (empty().await, PostgresSettings::default());
+    let url = &database.url;
+    let all: Vec<Migration> = PROGRAM.migrations.iter().map(copy).collect();
     for migration in PROGRAM.migrations {
+        let up_to_this = &all[..migration.number as usize];
+        let old_schema = query(url, SCHEMA).await;
+        migrate_as(PROGRAM.version, up_to_this, url).await;
         let Back::Down { .. } = migration.back else { continue };
-        let before: Vec<Migration> = PROGRAM.migrations.iter().map(copy).collect();
-        let number = migration.number as usize;
-        let (migrated, previous) = (empty().await, empty().await);
-        migrate_as(PROGRAM.version, &before[..number - 1], &previous.url).await;
-        migrate_as(PROGRAM.version, &before[..number], &migrated.url).await;
-        let new_schema = query(&migrated.url, SCHEMA).await;
-        let old_schema = query(&previous.url, SCHEMA).await;
+        let new_schema = query(url, SCHEMA).await;
         assert_ne!(new_schema, old_schema, "{} does nothing", migration.name);
-        let step = PostgresStore::migrate_back(&migrated.url, &settings).await.unwrap();
+        let step = PostgresStore::migrate_back(url, &settings).await.unwrap();
         assert_eq!((step.number, step.applied_at), (migration.number, None));
-        assert_eq!(query(&migrated.url, SCHEMA).await, old_schema, "{}", migration.name);
-        migrate_as(PROGRAM.version, &before[..number], &migrated.url).await;
-        assert_eq!(query(&migrated.url, SCHEMA).await, new_schema, "{}", migration.name);
+        assert_eq!(query(url, SCHEMA).await, old_schema, "{}", migration.name);
+        migrate_as(PROGRAM.version, up_to_this, url).await;
+        assert_eq!(query(url, SCHEMA).await, new_schema, "{}", migration.name);
     }
 }
 
