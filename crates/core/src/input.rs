@@ -42,7 +42,7 @@ pub enum Fact {
         result: Result<Output, Failure>,
         /// Randomness for the retry delay, a fraction of `u32::MAX`.
         jitter: u32,
-        /// How long it waited for its turn, if that is to be recorded.
+        /// How long it waited for a slot, or for a place of its tenant, if that is to be recorded.
         queued_ms: Option<u64>,
     },
     /// The conditions of a node's edges were evaluated.

@@ -80,7 +80,7 @@ pub enum Event {
         /// For a node with one child for each item of a list: the number of items.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         items: Option<u32>,
-        /// How long the attempt waited for its turn (a slot, or a place of its tenant), if that was long enough to be shown.
+        /// How long the attempt waited for a slot, or for a place of its tenant, if that was long enough to be shown.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queued_ms: Option<u64>,
     },
@@ -117,7 +117,7 @@ pub enum Event {
         failure: Failure,
         /// The time of the next attempt, including jitter.
         retry_at: Timestamp,
-        /// How long the attempt waited for its turn (a slot, or a place of its tenant), if that was long enough to be shown.
+        /// How long the attempt waited for a slot, or for a place of its tenant, if that was long enough to be shown.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queued_ms: Option<u64>,
     },
@@ -135,7 +135,7 @@ pub enum Event {
         /// Set if a caller skipped the node: its output is the one that the caller gave.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         skipped: Option<SkippedBy>,
-        /// How long the attempt waited for its turn (a slot, or a place of its tenant), if that was long enough to be shown.
+        /// How long the attempt waited for a slot, or for a place of its tenant, if that was long enough to be shown.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         queued_ms: Option<u64>,
     },
@@ -431,7 +431,7 @@ impl Event {
         }
     }
 
-    /// Records how long the attempt that it is about waited for its turn.
+    /// Records how long the attempt that it is about waited before it began.
     pub(crate) fn note_queue(&mut self, waited_ms: Option<u64>) {
         if let Event::Requested { queued_ms, .. }
         | Event::Retried { queued_ms, .. }

@@ -68,7 +68,8 @@ fn a_hundred_thousand_nodes_are_refused_quickly() {
     let document = Document::parse(source.as_bytes(), "x.json", &DocumentLimits::default()).unwrap();
     let problems = compile(&document, &Settings::default(), &AnyAction, Stage::Save).unwrap_err();
     assert_eq!(problems.list()[0].code, "TOO_MANY_NODES");
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    // Quadratic work takes far longer.
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
 }
 
 fn tasks(tasks: impl IntoIterator<Item = (String, Value)>) -> Value {

@@ -8,6 +8,11 @@ pub fn relative(text: &str) -> String {
     relative_to(text, Timestamp::now())
 }
 
+/// Whether an instant of the API has passed.
+pub fn is_past(text: &str) -> bool {
+    text.parse::<Timestamp>().is_ok_and(|at| at <= Timestamp::now())
+}
+
 /// The instant without fractions of seconds, and how long ago: `2026-11-15 10:30:00Z (3 min ago)`.
 pub fn full(text: &str) -> String {
     match text.split_once('.') {

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_comes_twice_and_the_unimportant_come_last() {
+    fn each_run_is_chosen_once_and_negative_priorities_come_last() {
         let waiting = [due("a", -1, 1), due("a", 5, 2), due("a", 0, 3), due("a", 0, 4)];
         assert_eq!(chosen(2, &waiting), [2, 3]);
         assert_eq!(chosen(9, &waiting), [2, 3, 4, 1]);

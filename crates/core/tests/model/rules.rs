@@ -100,7 +100,7 @@ pub fn is_undecided(node: &SketchNode) -> bool {
     decides && !node.edges.is_empty() && taken(node, true).is_empty()
 }
 
-/// Whether a run with `OnFailure::Continue` fails because of its failures (semantics 23).
+/// Whether a run with `OnFailure::Continue` fails because of its failures.
 pub fn relaxed_run_fails(sketch: &Sketch, outcome: impl Fn(usize) -> Option<bool>) -> bool {
     let all = 0..sketch.nodes.len();
     let any_succeeded = all.clone().any(|at| outcome(at) == Some(true));

@@ -4,7 +4,7 @@ use super::{Connection, ago, print_json, text};
 use crate::{
     cli::{self, Format, Usage},
     config::{Config, Database},
-    duration, table,
+    duration, table, when,
 };
 use clap::{Args, Subcommand};
 use fermata_core::Timestamp;
@@ -25,7 +25,8 @@ use uuid::Uuid;
 /// Shown below `--help`.
 pub const HELP: &str = "\
 Examples:
-  fermata keys create --name admin --scopes admin --database sqlite:fermata.db    the first key, without a server
+  # the first key, without a server; a key can create only keys with scopes of its own
+  fermata keys create --name admin --scopes admin,workflows:read,workflows:manage,workflows:execute --database sqlite:fermata.db
   fermata keys create --name ci --scopes workflows:execute,workflows:read --tenant acme --expires 90d
   fermata keys list
   fermata keys revoke 0199a7c2-…
@@ -235,6 +236,7 @@ fn show(answer: &Value) {
         let scopes: Vec<&str> = scopes.filter_map(Value::as_str).collect();
         let state = match (&key["revokedAt"], &key["expiresAt"]) {
             (Value::String(_), _) => "revoked".to_owned(),
+            (_, Value::String(at)) if when::is_past(at) => format!("expired {}", ago(key, "expiresAt")),
             (_, Value::String(_)) => format!("expires {}", ago(key, "expiresAt")),
             _ => "valid".to_owned(),
         };

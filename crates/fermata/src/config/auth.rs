@@ -187,7 +187,7 @@ fn unprotected(address: SocketAddr, config: &Config) -> Usage {
          \x20 [auth]\n\
          \x20 allow_loose_auth = false          # or FERMATA_AUTH__ALLOW_LOOSE_AUTH=false\n\
          and create the first API key with\n\
-         \x20 fermata keys create --name admin --scopes admin --database {database}\n\
+         \x20 fermata keys create --name admin --scopes admin,workflows:read,workflows:manage,workflows:execute --database {database}\n\
          or name your identity provider in [[auth.issuers]].\n\
          To let everyone who reaches the address do everything, for instance behind a proxy that checks callers, configure\n\
          \x20 [auth]\n\

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_told_to_nobody() {
+    fn passwords_are_not_shown() {
         let url = "postgres://me:secret@one:5433,two/db?connect_timeout=3";
         let database: Database = url.parse().unwrap();
         assert_eq!(database.place(), "postgres://one:5433,two:5432/db");

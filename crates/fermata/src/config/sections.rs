@@ -235,7 +235,8 @@ section! {
 }
 
 section! {
-    /// Limits of conditions (§6.1). A condition that exceeds a limit counts as false.
+    /// Limits of conditions (§6.1). A JavaScript condition that exceeds a limit counts as false; a decision of jsondagapi fails with
+    /// `CONDITION_EVALUATION_ERROR`.
     Conditions {
         /// How long a condition may take.
         script_timeout_ms: Millis<1> = Millis(Limits::default().timeout),

@@ -129,7 +129,7 @@ async fn called(statuses: Vec<u16>) -> (SocketAddr, Arc<(Mutex<Vec<Value>>, Noti
 }
 
 #[tokio::test]
-async fn a_payment_is_told_until_somebody_takes_it() {
+async fn a_payment_callback_is_repeated_until_it_is_accepted() {
     let guest = Guest::new().await;
     let (address, calls) = called(vec![503]).await;
     let order = json!({ "amount": 42, "callback_url": format!("http://{address}/wh/token") });

@@ -231,6 +231,7 @@ async fn a_profile_holds_server_and_token() {
 async fn an_expired_key_is_refused() {
     let home = home();
     let root = create(&home.url(), &["--name", "root", "--scopes", "admin", "--expires", "1s"]);
+    let other = create(&home.url(), &["--name", "other", "--scopes", "admin", "--expires", "1h"]);
     let server = Server::on(&home, &[], &[STRICT]);
     let began = Instant::now();
     let client = Client::builder().no_proxy().build().unwrap();
@@ -244,4 +245,6 @@ async fn an_expired_key_is_refused() {
         }
         assert!(began.elapsed() < PATIENCE, "the expired key is still accepted");
     }
+    let list = with_token(&["keys", "list"], &server.url, &other).stdout;
+    assert!(list.contains("expired ") && list.contains("expires in "), "{list}");
 }

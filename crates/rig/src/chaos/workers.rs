@@ -166,7 +166,7 @@ impl Load {
 }
 
 impl Task {
-    /// An answer unlike every other.
+    /// An answer with a mark of its own.
     fn answer(&self, rng: &mut Rng) -> Value {
         let mark = rng.roll().to_string();
         match self.outcomes.is_empty() {

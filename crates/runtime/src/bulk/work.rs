@@ -5,7 +5,7 @@
 //!   dies, another one goes on. Runs whose results were not recorded are acted on again, which changes nothing: see [`act`].
 //! * A process acts only while it holds the job. It takes the next slice when the results of the last one are durable, so a
 //!   cancelled job stops after at most one slice.
-//! * A long job does not delay others: after a turn, the job that waits longest is taken.
+//! * A long job does not delay others: after a few seconds, the job that waits longest is taken.
 //! * Dropping the task drops everything that it does, as a crash would.
 
 use super::{BulkAction, StoredCaller};

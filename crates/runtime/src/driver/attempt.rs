@@ -72,11 +72,11 @@ impl ResourceLink {
     }
 }
 
-/// A shorter time in which an attempt waits for its turn is not recorded: it cannot be seen in a timeline.
+/// A shorter time in which an attempt waits for a slot or a place is not recorded: it cannot be seen in a timeline.
 const SHOWN_QUEUE_MS: u32 = 10;
 
 impl Report {
-    /// How long it waited for its turn, if that is to be recorded.
+    /// How long it waited for a slot or a place, if that is to be recorded.
     pub fn long_queue_ms(&self) -> Option<u64> {
         (self.queued_ms >= SHOWN_QUEUE_MS).then_some(self.queued_ms.into())
     }

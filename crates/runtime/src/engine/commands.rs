@@ -170,7 +170,7 @@ fn open_node(replayed: &Run, run: RunId, node: &str, command: &'static str) -> R
     let why = match &replayed.node(ix).phase {
         _ if replayed.stop().is_some() => "the execution is stopping",
         Phase::Open(_) => return Ok(ix),
-        Phase::Idle => "its turn has not come",
+        Phase::Idle => "it has not begun",
         Phase::Finished { .. } => "it has ended",
         Phase::Skipped => "it will not run",
     };

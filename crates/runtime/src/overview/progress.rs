@@ -107,7 +107,7 @@ pub struct Period {
 /// What a node does in a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
-    /// An attempt waited for its turn: a slot, or a place of its tenant. That is known when it has ended.
+    /// An attempt waited for a slot, or for a place of its tenant. That is known when it has ended.
     Queues,
     /// An attempt is due or executes.
     Runs,
@@ -342,7 +342,7 @@ impl NodeProgress {
         });
     }
 
-    /// The attempt that goes on waited for its turn first. When exactly is not recorded: it is shown at the beginning.
+    /// The attempt that goes on waited for a slot or a place first. When exactly is not recorded: it is shown at the beginning.
     fn queued(&mut self, waited_ms: Option<u64>) {
         let going_on = self.periods.last_mut().filter(|period| period.to.is_none());
         let (Some(waited_ms), Some(period)) = (waited_ms, going_on.filter(|period| period.what == Doing::Runs)) else {

@@ -3,7 +3,7 @@
 //! What must stay true:
 //! * An event matches triggers of its own tenant only.
 //! * (tenant, source, id) is stored once in seven days.
-//! * A run that an event started knows how many events led to it. Beyond `max_chain_depth` its events start nothing: the
+//! * A run that an event started stores the length of its chain of events. Beyond `max_chain_depth` its events start nothing: the
 //!   deliveries are refused with that reason, so a workflow that emits the event that starts it ends.
 
 use super::deliver::pending;

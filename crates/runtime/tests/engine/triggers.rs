@@ -256,7 +256,7 @@ async fn each_delivery_of_a_debounced_run_shows_its_own_payload() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strangers_learn_nothing() {
+async fn refused_webhook_requests_get_the_same_answer() {
     let bed = Simulated::new().await;
     bed.publish(showing()).await;
     let config = json!({ "signature": { "scheme": "github", "secret": "NONE" } });

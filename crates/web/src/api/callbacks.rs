@@ -54,8 +54,8 @@ fn unknown() -> ApiError {
     )
 }
 
-/// The payload of a callback: JSON if it parses as JSON, whatever its media type, otherwise text. Whether it is JSON; nothing
-/// counts as JSON `null`.
+/// The payload of a callback: JSON if it parses as JSON, whatever its media type, otherwise text; and whether it was
+/// JSON. An empty body is JSON `null`.
 fn payload(bytes: &[u8]) -> Result<(Value, bool), ApiError> {
     let text = std::str::from_utf8(bytes);
     let text = text.map_err(|_| ApiError::invalid("the body is neither JSON nor UTF-8 text"))?;

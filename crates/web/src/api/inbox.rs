@@ -90,7 +90,7 @@ pub(crate) struct ItemView {
     answered_at: Option<Iso>,
 }
 
-/// The newest lease of an item. Its id is a right, and is given to its worker only.
+/// The newest lease of an item. Its id is a credential, which only its worker gets.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct LeaseView {
@@ -467,7 +467,7 @@ async fn give(session: &Session, reply: Reply, share: Share) -> Result<Given, Ap
 pub(super) fn not_given(error: EngineError) -> ApiError {
     match error {
         error @ EngineError::Store(StoreError::Unknown(_)) => ApiError {
-            message: "the database did not confirm the answer; send it again. If the response is 409, it was stored the first time".into(),
+            message: "the database did not confirm the answer; send it again. If the response is 409, the item is closed: read it to see whether this answer was stored".into(),
             ..error.into()
         },
         error => error.into(),
@@ -495,7 +495,7 @@ pub(super) fn respond(given: Given, missing: impl FnOnce() -> ApiError) -> Resul
         Given::NotWaiting { has_node } => Err(ApiError::not_found(
             "NODE_NOT_WAITING",
             match has_node {
-                true => "this node does not wait for an answer: it has not sent its request, or is no node that asks",
+                true => "this node does not wait for an answer: it has not sent its request, or it is not a node that sends a request",
                 false => "the workflow of this execution has no such node",
             }
             .to_owned(),
@@ -534,6 +534,6 @@ fn closed() -> ApiError {
 fn lapsed() -> ApiError {
     ApiError::conflict(
         "LEASE_LAPSED",
-        "this lease has lapsed, or the task was claimed again; claim it anew".to_owned(),
+        "this lease has lapsed, or the task was claimed again; claim it again".to_owned(),
     )
 }

@@ -28,9 +28,9 @@ pub struct IssuerConfig {
 /// Where the keys of an issuer come from.
 #[derive(Debug, Clone)]
 pub enum KeySource {
-    /// A JWK set that is fetched, again and again.
+    /// A JWK set that is fetched periodically.
     Url(Url),
-    /// A JWK set in a file, which is read again and again.
+    /// A JWK set in a file, which is read periodically.
     File(PathBuf),
     /// A secret that the issuer has too.
     Shared(SharedSecret),
@@ -81,7 +81,7 @@ impl KeySource {
             }
             "https" => Ok(KeySource::Url(url)),
             "http" if is_here => Ok(KeySource::Url(url)),
-            _ => Err("it must begin with `https://`: who can change the keys can sign tokens".to_owned()),
+            _ => Err("it must begin with `https://`, or with `http://` on a loopback address: otherwise the keys could be replaced on the way".to_owned()),
         }
     }
 
@@ -94,7 +94,7 @@ impl KeySource {
     }
 }
 
-/// An issuer at work.
+/// An issuer with its loaded keys.
 pub(super) struct Issuer {
     config: IssuerConfig,
     keys: Keys,

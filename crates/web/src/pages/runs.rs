@@ -141,7 +141,7 @@ fn detail(run: &RunRecord, now: Timestamp) -> Markup {
         } @else if run.paused_at.is_some() {
             span.detail { "paused" }
         } @else if WaitingForView::of(run).is_some() {
-            span.detail { "waits for its turn" }
+            span.detail { "waits to begin" }
         } @else if let Some(wake) = run.wake_at.filter(|_| run.status == Status::Running && !run.held()) {
             span.detail { "waits, continues " (ago(wake, now)) }
         } @else if run.status == Status::Running && !run.held() {

@@ -65,7 +65,7 @@ fn class(what: Doing) -> &'static str {
 
 fn word(what: Doing) -> &'static str {
     match what {
-        Doing::Queues => "waited for its turn",
+        Doing::Queues => "waited for a slot",
         Doing::Runs => "ran",
         Doing::Fails => "failed",
         Doing::BacksOff => "waited for the next attempt",

@@ -176,7 +176,8 @@ pub(super) fn state(workflow: &Workflow) -> Markup {
     super::parts::mark(kind, word)
 }
 
-/// The address of a workflow. Names of tenants may be equal, so it has the uid; so has that of a workflow with the name of a page.
+/// The address of a workflow. Workflows of different tenants may have the same name, so their address has the uid. So has that of
+/// a workflow called `new`, which is the path of a page.
 pub(super) fn address(workflow: &Workflow) -> String {
     match workflow.tenant.is_empty() && workflow.id != "new" {
         true => format!("/workflows/{}", encoded(&workflow.id)),

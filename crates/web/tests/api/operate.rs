@@ -165,7 +165,7 @@ async fn a_node_that_waits_is_skipped() {
         .await
         .error(409, "WFENG002");
     assert!(
-        refused["message"].as_str().unwrap().contains("its turn has not come"),
+        refused["message"].as_str().unwrap().contains("it has not begun"),
         "{refused}"
     );
     let missing = "01890000-0000-7000-8000-000000000000";

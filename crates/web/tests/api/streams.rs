@@ -34,7 +34,7 @@ struct Stream {
 impl Stream {
     async fn open(server: &Server, path: &str, headers: &[(&str, &str)]) -> Stream {
         let request = server.client.get(format!("{}{path}", server.base));
-        let mut request = request.timeout(10 * LONG);
+        let mut request = request.timeout(4 * LONG);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -400,14 +400,14 @@ async fn a_revoked_key_loses_its_streams() {
     let path = format!("/api/v1/admin/keys/{}", text(&created, "id"));
     let answer = send(&strict, &root, Method::DELETE, &path, Value::Null).await;
     assert_eq!(answer.status, 204, "{}", answer.text);
-    let revoked = Instant::now();
-    for stream in &mut streams {
-        while let Some(message) = stream.next().await {
-            assert_ne!(message.event, "end", "{message:?}");
+    let ends = async {
+        for stream in &mut streams {
+            while let Some(message) = stream.next().await {
+                assert_ne!(message.event, "end", "{message:?}");
+            }
         }
-    }
-    // The limit is 5 s; a busy machine may take a little longer to notice.
-    assert!(revoked.elapsed() < Duration::from_secs(7), "{:?}", revoked.elapsed());
+    };
+    timeout(LONG, ends).await.expect("every stream ends");
 }
 
 #[tokio::test]

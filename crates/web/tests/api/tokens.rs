@@ -319,7 +319,7 @@ async fn concurrent_unknown_keys_share_one_fetch() {
 }
 
 #[tokio::test]
-async fn a_provider_that_is_down_lets_nobody_in_and_stops_nobody() {
+async fn known_keys_are_used_while_the_provider_is_down() {
     let signer = Signer::p256("k");
     let provider = Provider::start(&[&signer]).await;
     provider.state.is_down.store(true, Ordering::SeqCst);

@@ -251,7 +251,7 @@ async fn a_request_starts_an_execution_with_body_and_request() {
 }
 
 #[tokio::test]
-async fn strangers_get_one_answer_whatever_is_wrong() {
+async fn refused_requests_get_the_same_response() {
     let server = server().await;
     let trigger = create(&server, "Webhook", signed()).await;
     let disabled = create(&server, "Webhook", json!({})).await;

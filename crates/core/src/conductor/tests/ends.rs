@@ -1,4 +1,4 @@
-//! The end of runs that were not stopped, and the context snapshot (spec §8.4, semantics 13, 17, 23).
+//! The end of runs that were not stopped, and the context snapshot (spec §8.4).
 
 use super::*;
 use crate::plan::{Overflow, SnapshotMode};

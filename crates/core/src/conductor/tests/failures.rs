@@ -1,4 +1,4 @@
-//! Failures: failure edges, `onFailure`, fail-fast (spec §9.4, semantics 10).
+//! Failures: failure edges, `onFailure`, fail-fast (spec §9.4).
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Repeating a run in part (semantics 75): what is kept, what is repeated, what is refused.
+//! Repeating a run in part: what is kept, what is repeated, what is refused.
 
 use super::*;
 use crate::rerun::{Edits, Repeat, RerunError, edited, reused};
@@ -172,7 +172,7 @@ fn waits_requests_and_passes_are_kept_without_effects() {
 }
 
 #[test]
-fn what_the_stop_cut_is_repeated() {
+fn nodes_interrupted_by_the_stop_are_repeated() {
     let fork = || {
         plan()
             .action("a", "t")
@@ -211,7 +211,7 @@ fn failure_of_a_node_that_is_not_repeated_fails_the_run() {
     live.feed(ok("b"));
     assert_eq!(live.end(), "Failed action_failed");
     assert_eq!(live.run.kept_failure().unwrap().node, NodeId::from("a"));
-    // The rerun of the rerun still knows it, and retries it.
+    // The rerun of the rerun still has this failure, and retries the node.
     let (mut last, opened) = live.repeated(two(), Repeat::Failed);
     assert_eq!(opened, ["a"]);
     last.feed(ok("a"));

@@ -1,4 +1,4 @@
-//! Attempts: their numbers, their times, and the context that each of them sees (spec §9.3, semantics 14).
+//! Attempts: their numbers, their times, and the context that each of them sees (spec §9.3).
 
 use super::*;
 

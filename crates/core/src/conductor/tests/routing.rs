@@ -1,4 +1,4 @@
-//! Which edges are taken (spec §4.3, semantics 9).
+//! Which edges are taken (spec §4.3).
 
 use super::*;
 

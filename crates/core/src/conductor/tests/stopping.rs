@@ -1,4 +1,4 @@
-//! Stops: a cancel, the deadline, an unhandled failure, an exceeded context limit (semantics 8 and 11). All four stop a run
+//! Stops: a cancel, the deadline, an unhandled failure, an exceeded context limit. All four stop a run
 //! in the same way.
 
 use super::*;

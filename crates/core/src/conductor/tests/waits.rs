@@ -1,4 +1,4 @@
-//! Nodes that wait for a callback (semantics 25 and 26).
+//! Nodes that wait for a callback.
 
 use super::*;
 
