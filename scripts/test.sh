@@ -60,7 +60,7 @@ result=0
 run --workspace --all-features || result=$?
 server=${FERMATA_TEST_POSTGRES:+the existing server}
 echo "── the integration tests again, on PostgreSQL (${server:-throw-away clusters})"
-# The skipped tests always run on PostgreSQL, or are about the dashboard, which uses the API only.
+# The skipped tests choose their databases themselves, or are about the dashboard, which uses the API only.
 FERMATA_TEST_DATABASE=postgres run --workspace --all-features --test engine --test api --test it \
-  -- --skip chaos:: --skip postgres:: --skip browser || result=$?
+  -- --skip chaos:: --skip postgres:: --skip bench:: --skip transfer:: --skip long_running_workflows --skip browser || result=$?
 exit "$result"
