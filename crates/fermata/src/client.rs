@@ -402,6 +402,10 @@ fn cause(error: &reqwest::Error) -> String {
         if kind == Some(std::io::ErrorKind::ConnectionRefused) {
             return "connection refused: no program listens on this address and port".to_owned();
         }
+        // What the TLS library says about a response that is not TLS.
+        if at.to_string().contains("InvalidContentType") {
+            return "it speaks plain HTTP; write http:// instead of https://".to_owned();
+        }
         match at.source() {
             Some(below) => at = below,
             None => return at.to_string(),

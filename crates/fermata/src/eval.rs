@@ -46,7 +46,7 @@ pub struct EvalArgs {
     /// The expression or template.
     #[arg(required_unless_present = "batch", allow_hyphen_values = true)]
     expression: Option<String>,
-    /// What it sees: key=value (dots make objects), @file.json, or - for JSON on standard input.
+    /// What it sees: key=value (dots make objects), {…}, @file.json, or - for JSON on standard input.
     #[arg(long, short, value_name = "KEY=VALUE", conflicts_with = "batch")]
     data: Vec<String>,
     /// Of JSONLogic, accept only the operators that documents may use by default.

@@ -1,4 +1,4 @@
-//! Values from the command line: `key=value`, `@file.json` and `-` become one JSON value.
+//! Values from the command line: `key=value`, `{…}`, `@file.json` and `-` become one JSON value.
 
 use serde_json::{Map, Value};
 use std::io::Read;
@@ -21,6 +21,7 @@ pub fn value(flag: &str, inputs: &[String], stdin: &mut dyn Read) -> Result<Valu
                     .map_err(|error| format!("{flag} -: {error}"))?;
                 ("stdin", text)
             }
+            (None, object) if object.trim_start().starts_with('{') => ("it", object.to_owned()),
             (None, pair) => {
                 assign(&mut whole, pair).map_err(|wrong| format!("{flag} {input}: {wrong}"))?;
                 continue;
@@ -62,7 +63,7 @@ pub fn json_or_text(text: &str) -> Value {
 fn assign(whole: &mut Value, pair: &str) -> Result<(), String> {
     let (key, text) = pair
         .split_once('=')
-        .ok_or("write it as key=value, @file.json, or - for standard input")?;
+        .ok_or("write it as key=value, {…}, @file.json, or - for standard input")?;
     if key.split('.').any(str::is_empty) {
         return Err(format!("`{key}` is not a key; write it like `name` or `order.id`"));
     }
@@ -122,6 +123,8 @@ mod tests {
         let combined = read(&["-", "a.c=3"], r#"{"a": {"b": 1, "c": 2}}"#);
         assert_eq!(combined, Ok(json!({"a": {"b": 1, "c": 3}})));
         assert_eq!(read(&["-"], "[1]"), Ok(json!([1])));
+        let object = read(&[r#"{"url": "http://x?a=b"}"#, "n=1"], "");
+        assert_eq!(object, Ok(json!({ "url": "http://x?a=b", "n": 1 })));
     }
 
     #[test]
@@ -132,6 +135,7 @@ mod tests {
             (&["a..b=1"], "", "is not a key"),
             (&["a=1", "a.b=2"], "", "is not an object"),
             (&["-"], "{", "stdin is not JSON"),
+            (&["{a=1"], "", "it is not JSON"),
             (&["-", "-"], "{}", "only once"),
             (&["a=1", "-"], "[1]", "only objects"),
             (&["@/nowhere.json"], "", "No such file"),

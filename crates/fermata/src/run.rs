@@ -87,7 +87,7 @@ const PAGE: u32 = 500;
 pub struct RunArgs {
     /// The document: JSON or YAML, or `-` for standard input.
     file: PathBuf,
-    /// The trigger of the run: key=value (dots make objects), @file.json, or - for JSON on standard input.
+    /// The trigger of the run: key=value (dots make objects), {…}, @file.json, or - for JSON on standard input.
     #[arg(long, short, value_name = "KEY=VALUE")]
     input: Vec<String>,
     /// A variable that expressions see as `vars`; overrides the configuration.
@@ -263,7 +263,10 @@ async fn check(source: &[u8], name: &str, settings: &Settings, registry: &Regist
     let checked = check_document(source, name, dialects, registry, Stage::Publish, &sandbox, secrets).await;
     let problems = match checked {
         Err(problems) => problems,
-        Ok((_, compiled)) => return Some(compiled),
+        Ok((document, mut compiled)) => {
+            compiled.warnings = document.report(compiled.warnings).into_list();
+            return Some(compiled);
+        }
     };
     cli::say(problems.render(cli::colors(&std::io::stderr())).trim_end());
     None

@@ -88,7 +88,7 @@ pub fn documents(given: &[PathBuf]) -> Result<Vec<PathBuf>, Usage> {
     Ok(files)
 }
 
-/// The documents in a folder and below it, in order of their names.
+/// The documents in a folder and below it, in order of their names. Mocks of dry runs (`order.mocks.json`) are none.
 pub fn in_folder(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     walk(folder, 0, &mut files)?;
@@ -104,7 +104,10 @@ fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> std::io::Resul
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         let ending = path.extension().and_then(|ending| ending.to_str());
-        if hidden {
+        let is_mocks = path
+            .file_stem()
+            .is_some_and(|stem| stem.as_encoded_bytes().ends_with(b".mocks"));
+        if hidden || is_mocks {
             continue;
         } else if path.is_dir() {
             if depth < DEEPEST {

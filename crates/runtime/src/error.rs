@@ -337,12 +337,14 @@ pub enum Refusal {
         command: &'static str,
     },
     /// The workflow of the run has no such node.
-    #[error("execution {run} has no node `{node}`")]
+    #[error("execution {run} has no node `{node}`{help}")]
     NodeNotFound {
         /// The run.
         run: RunId,
         /// The node.
         node: String,
+        /// Which nodes there are.
+        help: String,
     },
     /// The state of the node does not allow the command.
     #[error("node `{node}` of execution {run} cannot be {command}: {why}")]

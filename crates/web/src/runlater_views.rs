@@ -6,7 +6,7 @@ use fermata_store::definitions::Workflow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value, value::RawValue};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 /// A response.
@@ -43,6 +43,10 @@ struct More<'a> {
     max_duration_seconds: Option<&'a Value>,
     #[schemars(with = "Value")]
     tasks: &'a RawValue,
+    /// What the document has beyond the specification, such as `concurrency` and `tags`.
+    #[serde(flatten)]
+    #[schemars(with = "HashMap<String, Value>")]
+    others: &'a BTreeMap<String, &'a RawValue>,
 }
 
 /// The fields of a Runlater document that are shown.
@@ -56,7 +60,20 @@ pub(crate) struct DocumentFields<'a> {
     tasks: &'a RawValue,
     #[serde(skip)]
     task_count: usize,
+    #[serde(skip)]
+    others: BTreeMap<String, &'a RawValue>,
 }
+
+/// The fields of the specification.
+const SPECIFIED: [&str; 7] = [
+    "name",
+    "description",
+    "trigger",
+    "cron_expression",
+    "max_duration_seconds",
+    "enabled",
+    "tasks",
+];
 
 impl<'a> DocumentFields<'a> {
     /// `None` if this is not a Runlater document.
@@ -64,6 +81,8 @@ impl<'a> DocumentFields<'a> {
         let mut fields: DocumentFields<'a> = serde_json::from_str(json).ok()?;
         let tasks: HashMap<String, IgnoredAny> = serde_json::from_str(fields.tasks.get()).ok()?;
         fields.task_count = tasks.len();
+        fields.others = serde_json::from_str(json).ok()?;
+        fields.others.retain(|name, _| !SPECIFIED.contains(&name.as_str()));
         Some(fields)
     }
 }
@@ -95,6 +114,7 @@ impl<'a> WorkflowResponse<'a> {
             cron_expression: fields.cron_expression.as_ref(),
             max_duration_seconds: fields.max_duration_seconds.as_ref(),
             tasks: fields.tasks,
+            others: &fields.others,
         });
         answer
     }

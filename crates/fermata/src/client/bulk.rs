@@ -173,6 +173,9 @@ pub async fn bulk(args: BulkArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn prepare(client: &Client, mut body: Value, runs: Runs, format: Format) -> anyhow::Result<ExitCode> {
+    if !runs.yes && !std::io::stdin().is_terminal() {
+        return Err(Usage("there is no terminal to ask on; --yes acts without asking".to_owned()).into());
+    }
     match runs.id.is_empty() {
         true => body["query"] = json!(runs.query.join(" ")),
         false => {
@@ -186,6 +189,7 @@ async fn prepare(client: &Client, mut body: Value, runs: Runs, format: Format) -
     let job = client.post(&["bulk"], Some(&body)).await?;
     let (id, action, total) = (text(&job, "id"), text(&job, "action"), text(&job, "total"));
     if job["total"] == 0 {
+        client.post(&["bulk", &id, "cancel"], None).await?;
         match format {
             Format::Json => print_json(&job),
             Format::Table => cli::say("no runs match; nothing was done"),
@@ -202,9 +206,6 @@ async fn prepare(client: &Client, mut body: Value, runs: Runs, format: Format) -
 
 /// Asks on the terminal.
 fn confirmed(question: &str) -> anyhow::Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        return Err(Usage("there is no terminal to ask on; --yes acts without asking".to_owned()).into());
-    }
     let mut stderr = std::io::stderr();
     stderr.write_all(question.as_bytes())?;
     stderr.flush()?;

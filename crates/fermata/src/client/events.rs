@@ -39,7 +39,7 @@ struct PublishArgs {
     /// The type of the event, such as order.paid.
     #[arg(value_name = "TYPE")]
     event_type: String,
-    /// The data: key=value (dots make objects), @file.json, or - for JSON on standard input.
+    /// The data: key=value (dots make objects), {…}, @file.json, or - for JSON on standard input.
     #[arg(long, short, value_name = "KEY=VALUE")]
     data: Vec<String>,
     /// Where it happened [default: urn:fermata:api].

@@ -24,7 +24,7 @@ Examples:
   fermata triggers replay 5b2c… 0199a7c2-…
 
 An id may be shortened to at least 4 characters of its beginning. A trigger that a document declares may be named WORKFLOW/NAME.
---set takes key=value (dots make objects), @file.json, or - for JSON on standard input. docs/triggers.md has the keys.
+--set takes key=value (dots make objects), {…}, @file.json, or - for JSON on standard input. docs/triggers.md has the keys.
 
 Exit codes: 0 done, 1 the server cannot be reached or refuses, 2 the call is wrong.";
 
@@ -124,7 +124,7 @@ struct CreateArgs {
 
 #[derive(Debug, Args)]
 struct ConfigArgs {
-    /// The configuration: key=value (dots make objects), @file.json, or - for JSON on standard input.
+    /// The configuration: key=value (dots make objects), {…}, @file.json, or - for JSON on standard input.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
@@ -150,7 +150,7 @@ struct UpdateArgs {
 struct FireArgs {
     /// The id of the trigger, a beginning of it, or WORKFLOW/NAME.
     id: String,
-    /// The trigger of the run: key=value (dots make objects), @file.json, or - for JSON on standard input.
+    /// The trigger of the run: key=value (dots make objects), {…}, @file.json, or - for JSON on standard input.
     #[arg(long, short, value_name = "KEY=VALUE")]
     input: Vec<String>,
     /// An id of your choice: the same one fires once.

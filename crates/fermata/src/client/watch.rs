@@ -3,7 +3,7 @@
 //! The events come from the stream of the run: they are the journal itself, so the lines show what was decided. After a broken
 //! connection the stream continues, at any process, after the last journal row that was read.
 
-use super::{Client, ClientError, LARGEST_PAGE, stream::Stream, text, workflows::document_of};
+use super::{Client, ClientError, LARGEST_PAGE, stream::Stream, text, workflows::with_definition};
 use crate::{
     cli::{self, Format},
     duration,
@@ -101,11 +101,10 @@ pub(super) async fn watch(
 /// The steps of the run's document; none if this program cannot compile it.
 async fn steps(client: &Client, run: &Value) -> Steps {
     let (workflow, version) = (text(run, "workflowId"), text(run, "workflowVersion"));
-    let query = [("version", version)];
-    let Ok(definition) = client.get(&["workflows", &workflow], &query).await else {
+    let Ok(shown) = with_definition(client, &workflow, Some(version)).await else {
         return Steps::default();
     };
-    let source = document_of(&definition).to_string();
+    let source = shown["definition"].to_string();
     let settings = Settings::default();
     let compiled = Document::parse(source.as_bytes(), "definition.json", &settings.document)
         .and_then(|document| compile(&document, &settings, &AnyAction, Stage::Save));

@@ -5,7 +5,7 @@ mod start;
 mod versions;
 
 use super::executions::operate::pause;
-use super::{Client, Connection, ago, instant, print_json, publish::publish, text};
+use super::{Client, ClientError, Connection, ago, instant, print_json, publish::publish, text};
 use crate::{
     cli::{self, Format},
     config::Config,
@@ -13,7 +13,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use lifecycle::Step;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use start::StartArgs;
 use std::{path::PathBuf, process::ExitCode};
 
@@ -66,7 +66,7 @@ enum Command {
         id: String,
         /// Show this version instead of the current one.
         #[arg(long, value_name = "N")]
-        version: Option<u32>,
+        version: Option<String>,
         /// Print the document as it was sent, and nothing else.
         #[arg(long)]
         definition: bool,
@@ -219,15 +219,24 @@ async fn list(client: &Client, args: ListArgs, format: Format) -> anyhow::Result
     Ok(())
 }
 
-async fn get(client: &Client, id: &str, version: Option<u32>, definition: bool, format: Format) -> anyhow::Result<()> {
-    let query: Vec<_> = version
-        .map(|version| ("version", version.to_string()))
-        .into_iter()
-        .collect();
-    let workflow = client.get(&["workflows", id], &query).await?;
+/// A workflow with one of its documents, in the format that is the same for all dialects.
+pub(super) async fn with_definition(client: &Client, id: &str, version: Option<String>) -> Result<Value, ClientError> {
+    let mut query = vec![("format", "definition".to_owned())];
+    query.extend(version.map(|version| ("version", version)));
+    client.get(&["workflows", id], &query).await
+}
+
+async fn get(
+    client: &Client,
+    id: &str,
+    version: Option<String>,
+    definition: bool,
+    format: Format,
+) -> anyhow::Result<()> {
+    let workflow = with_definition(client, id, version).await?;
     let document = match workflow["source"].as_str() {
         Some(source) => source.trim_end().to_owned(),
-        None => format!("{:#}", document_of(&workflow)),
+        None => format!("{:#}", workflow["definition"]),
     };
     if definition {
         cli::print(format_args!("{document}\n"));
@@ -237,51 +246,15 @@ async fn get(client: &Client, id: &str, version: Option<u32>, definition: bool, 
         print_json(&workflow);
         return Ok(());
     }
-    let which = match workflow["version"].as_u64().or(version.map(u64::from)) {
+    let which = match workflow["version"].as_u64() {
         Some(version) => format!("version {version}"),
-        None if workflow["data"].is_object() => "current version".to_owned(),
         None => "draft".to_owned(),
     };
     cli::print(format_args!("{}\n{which}\n{document}\n", about(&workflow)));
     Ok(())
 }
 
-/// The document in an answer. A Runlater workflow is answered field by field, so its document is put together from them.
-pub(super) fn document_of(workflow: &Value) -> Value {
-    let Value::Object(data) = &workflow["data"] else {
-        return workflow["definition"].clone();
-    };
-    let mut document = Map::new();
-    for key in [
-        "name",
-        "description",
-        "trigger",
-        "cron_expression",
-        "max_duration_seconds",
-        "enabled",
-        "tasks",
-    ] {
-        // `enabled: true` is the default and is left out.
-        let said = data.get(key).filter(|value| key != "enabled" || **value != true);
-        document.extend(said.map(|value| (key.to_owned(), value.clone())));
-    }
-    Value::Object(document)
-}
-
 fn about(workflow: &Value) -> String {
-    if workflow["data"].is_object() {
-        let data = &workflow["data"];
-        return table::pairs(&[
-            ("name", text(data, "name")),
-            ("id", text(data, "id")),
-            ("description", text(data, "description")),
-            ("enabled", text(data, "enabled")),
-            ("trigger", text(data, "trigger")),
-            ("cron", text(data, "cron_expression")),
-            ("tasks", text(data, "task_count")),
-            ("created", instant(data, "inserted_at")),
-        ]);
-    }
     table::pairs(&[
         ("id", text(workflow, "id")),
         ("name", text(workflow, "displayName")),
@@ -296,24 +269,4 @@ fn about(workflow: &Value) -> String {
         ("updated", instant(workflow, "updatedAt")),
         ("checksum", text(workflow, "checksum")),
     ])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runlater_document_is_put_together_from_its_fields() {
-        let shown = json!({ "data": { "id": "01930c5d", "name": "n", "trigger": "api", "task_count": 1, "enabled": true,
-            "inserted_at": "2026", "description": "d", "tasks": { "a": { "sleep": 1 } } } });
-        let expected = json!({ "name": "n", "description": "d", "trigger": "api", "tasks": { "a": { "sleep": 1 } } });
-        assert_eq!(document_of(&shown), expected);
-        let disabled = json!({ "data": { "name": "n", "enabled": false, "tasks": {} } });
-        assert_eq!(
-            document_of(&disabled),
-            json!({ "name": "n", "enabled": false, "tasks": {} })
-        );
-        let other = json!({ "id": "w", "definition": { "id": "w" } });
-        assert_eq!(document_of(&other), json!({ "id": "w" }));
-    }
 }

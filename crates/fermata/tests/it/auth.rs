@@ -231,7 +231,10 @@ async fn a_profile_holds_server_and_token() {
 async fn an_expired_key_is_refused() {
     let home = home();
     let root = create(&home.url(), &["--name", "root", "--scopes", "admin", "--expires", "1s"]);
-    let other = create(&home.url(), &["--name", "other", "--scopes", "admin", "--expires", "1h"]);
+    let other = create(
+        &home.url(),
+        &["--name", "other", "--scopes", "admin", "--expires", "1h"],
+    );
     let server = Server::on(&home, &[], &[STRICT]);
     let began = Instant::now();
     let client = Client::builder().no_proxy().build().unwrap();

@@ -193,6 +193,18 @@ async fn command_line_asks_acts_and_shows_results() {
     let unasked = at(&server, &["bulk", "cancel", "workflow:order-*"]);
     assert_eq!(unasked.code, Some(2), "{unasked:?}");
     assert!(unasked.stderr.contains("--yes"), "{unasked:?}");
+    let nothing = at(&server, &["bulk", "cancel", "workflow:nosuch", "--yes"]);
+    assert!(nothing.stderr.contains("no runs match"), "{nothing:?}");
+    let jobs = at(&server, &["bulk", "list", "--json"]).json();
+    let jobs = jobs["items"].as_array().unwrap();
+    assert!(
+        jobs.iter().all(|job| job["state"] == "cancelled"),
+        "nothing is left to be started: {jobs:?}"
+    );
+    let prepared = json!({ "query": "workflow:order-*", "action": "cancel" });
+    let (code, prepared) = server.post("/api/v1/bulk", &prepared).await;
+    assert_eq!((code, &prepared["state"]), (201, &json!("ready")), "{prepared}");
+    let ready = prepared["id"].as_str().unwrap();
     let cancelled = at(
         &server,
         &[
@@ -219,10 +231,7 @@ async fn command_line_asks_acts_and_shows_results() {
     assert!(none.stderr.contains("no runs match"), "{none:?}");
 
     let list = at(&server, &["bulk", "list", "--json"]).json();
-    let jobs = list["items"].as_array().unwrap();
-    assert_eq!(jobs.len(), 4, "{list}");
-    let ready = jobs[3]["id"].as_str().unwrap();
-    assert_eq!(jobs[3]["state"], "ready");
+    assert_eq!(list["items"].as_array().unwrap().len(), 5, "{list}");
     let over = at(&server, &["bulk", "cancel-job", ready]);
     assert!(over.stdout.contains("cancel cancelled: 0 of 3 done"), "{over:?}");
     let shown = at(&server, &["bulk", "get", ready]);

@@ -49,6 +49,21 @@ fn the_example_shows_its_route_without_calling_anything() {
 }
 
 #[test]
+fn warnings_have_their_place() {
+    let folder = folder();
+    let document = "id: w\ndisplayName: W\nstartNode: a\ntriggers:\n  - name: t\n    type: webhook\n    \
+                    condition: order.total > 1\nnodes:\n  - id: a\n    actionType: core.echo\n";
+    let file = write(&folder, "w.yaml", document);
+    let report = fermata(&["run", text(&file), "--dry-run", "--json"]).json();
+    let warning = &report["warnings"][0];
+    assert_eq!(
+        (&warning["code"], &warning["line"]),
+        (&json!("UNKNOWN_NAME"), &json!(7)),
+        "{report}"
+    );
+}
+
+#[test]
 fn exit_codes_are_those_of_run() {
     let folder = folder();
     let document = r#"{ "id": "w", "displayName": "W", "startNode": "call", "nodes": [

@@ -1,6 +1,6 @@
 //! `fermata run`, `validate` and `graph` with jsondagapi documents.
 
-use crate::support::{fermata, text};
+use crate::support::{Process, Server, fermata, folder, home, text};
 use serde_json::json;
 use std::path::Path;
 
@@ -25,6 +25,43 @@ fn expressions_over_the_state_choose_the_path() {
     }
     let ran = fermata(&["run", &example("score-routing.yaml")]);
     assert_eq!(ran.code, Some(2), "an input is missing: {ran:?}");
+}
+
+const DECIDES_FIRST: &str = r#"
+workflow_id: decides_first
+name: Decides first
+version: 1.0.0
+inputs: { score: { type: number } }
+nodes:
+  - { id: check, type: decision, executor: { type: callback } }
+  - { id: low, type: task, executor: { type: http, config: { url: "http://playground.localhost/echo/low" } } }
+  - { id: high, type: task, executor: { type: http, config: { url: "http://playground.localhost/echo/high" } } }
+edges:
+  - { from: check, to: high, condition: { type: expression, language: cel, expression: "score > 1" } }
+  - { from: check, to: low, condition: { type: expression, language: cel, expression: "score <= 1" } }
+"#;
+
+/// It ends with the start of its run, and is shown like every other node.
+#[test]
+fn a_decision_may_be_the_first_node() {
+    let run = |more: &[&str]| {
+        Process::start(
+            &[&["run", "-", "--input", "score=1"], more].concat(),
+            &[],
+            DECIDES_FIRST,
+        )
+        .output()
+    };
+    let report = run(&["--json"]).json();
+    assert_eq!(report["steps"][0]["nodeId"], "check", "{report}");
+    assert_eq!(report["steps"][0]["status"], "Succeeded", "{report}");
+    let shown = run(&[]).stderr;
+    assert!(
+        shown.contains("after `check`, the condition `score > 1` is false"),
+        "{shown}"
+    );
+    let dry = run(&["--dry-run"]);
+    assert!(!dry.stdout.contains("did not reach it"), "{dry:?}");
 }
 
 #[test]
@@ -65,6 +102,39 @@ fn requests_are_answered_from_the_command_line() {
             .contains("validate_input waits for an answer: POST http://127.0.0.1:"),
         "{ran:?}"
     );
+}
+
+#[tokio::test]
+async fn documents_are_shown_and_rolled_back() {
+    let server = Server::on(&home(), &[], &[]);
+    let at = |arguments: &[&str]| Process::start(arguments, &[("FERMATA_SERVER", &server.url)], "").output();
+    let source = std::fs::read_to_string(example("score-routing.yaml")).unwrap();
+    let folder = folder();
+    for version in ["1.0.0", "1.1.0"] {
+        let changed = source.replace("version: 1.0.0", &format!("version: {version}"));
+        let file = folder.path().join("score.yaml");
+        std::fs::write(&file, changed).unwrap();
+        let published = at(&["workflows", "publish", text(&file)]);
+        assert_eq!(published.code, Some(0), "{published:?}");
+    }
+    let shown = at(&["workflows", "get", "score_routing"]).stdout;
+    assert!(shown.contains("Active") && shown.contains("\nversion 2\n"), "{shown}");
+    let first = at(&[
+        "workflows",
+        "get",
+        "score_routing",
+        "--definition",
+        "--version",
+        "1.0.0",
+    ]);
+    assert_eq!(first.stdout.trim_end(), source.trim_end());
+    let rolled_back = at(&["workflows", "rollback", "score_routing"]);
+    assert_eq!(
+        rolled_back.stdout, "score_routing uses version 1 now, instead of 2\n",
+        "{rolled_back:?}"
+    );
+    let versions = at(&["workflows", "versions", "score_routing", "--json"]).json();
+    assert_eq!(versions["currentVersion"], 1);
 }
 
 #[test]

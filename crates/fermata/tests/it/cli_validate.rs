@@ -1,6 +1,7 @@
 //! `fermata validate` from outside.
 
 use crate::support::{Process, fermata, folder, text, write};
+use std::path::Path;
 
 const GOOD: &str = r#"{ "id": "good", "displayName": "Good", "startNode": "a",
   "nodes": [{ "id": "a", "actionType": "core.echo" }] }"#;
@@ -56,6 +57,14 @@ fn valid_document_from_stdin_exits_with_0() {
     let checked = fermata(&["validate", text(empty.path())]);
     assert_eq!(checked.code, Some(2));
     assert!(checked.stderr.contains("there is no document"), "{checked:?}");
+}
+
+/// Mocks of dry runs, which lie beside their documents, are left out.
+#[test]
+fn examples_are_valid() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let checked = fermata(&["validate", text(&examples)]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
 }
 
 #[test]

@@ -137,6 +137,8 @@ async fn commands_pause_resume_skip_and_resend() {
     assert_eq!(server.ended(&id).await["outputs"], json!({ "n": 7 }));
     let events = run(&["events", &id]);
     assert!(events.stdout.contains("nap was skipped"), "{events:?}");
+    let shown = run(&["get", &id]);
+    assert!(shown.stdout.contains("too long"), "{shown:?}");
     let late = run(&["pause", &id]);
     assert!(late.stderr.contains("is Succeeded"), "{late:?}");
 }

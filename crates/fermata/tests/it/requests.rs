@@ -41,12 +41,22 @@ async fn the_example_of_the_specification_survives_kills() {
     let run = started["execution_id"].as_str().unwrap().to_owned();
 
     let validate = item(&server, "validate_input").await;
+    let shown = at(&server, &["executions", "get", &run]).stdout;
+    assert!(
+        shown.contains(&format!("fermata approvals answer {validate} --state")),
+        "{shown}"
+    );
     let by = ["--by", "ann", "--state", r#"{"score": 0.9}"#];
     let answered = at(&server, &[&["approvals", "answer", &validate], &by[..]].concat());
     assert_eq!(answered.code, Some(0), "{answered:?}");
     killed_and_restarted(&mut server);
 
-    item(&server, "risk_decision").await;
+    let decision = item(&server, "risk_decision").await;
+    let shown = at(&server, &["executions", "get", &run]).stdout;
+    assert!(
+        shown.contains(&format!("fermata approvals answer {decision} --outcome approve|")),
+        "{shown}"
+    );
     killed_and_restarted(&mut server);
     let path = format!("/api/v1/executions/{run}/decisions/risk_decision");
     let (status, answer) = server.post(&path, &json!({ "outcome": "approve" })).await;

@@ -181,7 +181,7 @@ async fn commands() {
     assert_eq!(whole.code, Some(0), "{whole:?}");
     assert_eq!(service.calls_of("/a").len(), 2);
     for (wrong, code, text) in [
-        (vec![run.as_str(), "--from", "x"], 1, "has no node `x`"),
+        (vec![run.as_str(), "--from", "x"], 1, "has no node `x`; its nodes are `"),
         (vec![run.as_str(), "--from", "b", "--failed"], 2, "--failed"),
         (vec![run.as_str(), "--param", "b"], 2, "NODE.key=value"),
         (vec![run.as_str(), "--version", "0"], 2, "latest"),

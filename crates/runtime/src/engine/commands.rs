@@ -5,7 +5,8 @@
 
 use super::Engine;
 use crate::error::{EngineError, Refusal};
-use fermata_core::{AnswerRule, Kind, NodeId, NodeIx, Phase, Run, RunId, Status, conductor};
+use fermata_core::{AnswerRule, Kind, NodeId, NodeIx, Phase, Plan, Run, RunId, Status, conductor};
+use fermata_expr::nearest;
 use fermata_store::runs::{Answer, Delivery, RunMessage, SkipNode};
 use serde_json::{Map, Value};
 
@@ -161,11 +162,26 @@ pub struct Skip {
     pub by: Option<String>,
 }
 
+/// The nodes of a plan, or the one that was probably meant, to be added to a message about a node that does not exist.
+pub(super) fn nodes_of(plan: &Plan, wrong: &str) -> String {
+    const MOST: usize = 10;
+    let ids = || plan.nodes.iter().map(|node| node.id.as_str());
+    match nearest(wrong, ids()) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None if plan.nodes.len() > MOST => String::new(),
+        None => {
+            let ids: Vec<String> = ids().map(|id| format!("`{id}`")).collect();
+            format!("; its nodes are {}", ids.join(", "))
+        }
+    }
+}
+
 /// A node that is open in a run that does not stop.
 fn open_node(replayed: &Run, run: RunId, node: &str, command: &'static str) -> Result<NodeIx, Refusal> {
     let ix = replayed.plan().find(node).ok_or_else(|| Refusal::NodeNotFound {
         run,
         node: node.to_owned(),
+        help: nodes_of(replayed.plan(), node),
     })?;
     let why = match &replayed.node(ix).phase {
         _ if replayed.stop().is_some() => "the execution is stopping",

@@ -5,7 +5,7 @@
 //! * What the new run keeps is decided here, once, and stored with the run (`fermata_core::rerun`); a crash does not change it.
 //! * A repeated request (the same requestId) finds its run.
 
-use super::{Accepted, Engine, Request, check_request_id};
+use super::{Accepted, Engine, Request, check_request_id, commands::nodes_of};
 use crate::{
     compiled::Compiled,
     error::{EngineError, Refusal},
@@ -13,7 +13,7 @@ use crate::{
     trace::TraceContext,
 };
 use fermata_core::{
-    Rerun, RunId, decode,
+    Plan, Rerun, RunId, decode,
     rerun::{Edits, Repeat, RerunError, edited, reused},
 };
 use fermata_store::{
@@ -253,7 +253,7 @@ impl Engine {
                     "/fromNode"
                 };
                 reused(old.id, &source.plan, &events, &new.plan, repeat)
-                    .map_err(|error| refusal(old.id, chosen, error))?
+                    .map_err(|error| refusal(old.id, chosen, &new.plan, error))?
             }
         };
         let rerun = Rerun {
@@ -282,8 +282,11 @@ impl Engine {
     }
 }
 
-fn refusal(run: RunId, pointer: &str, error: RerunError) -> Refusal {
-    let what = error.to_string();
+fn refusal(run: RunId, pointer: &str, plan: &Plan, error: RerunError) -> Refusal {
+    let mut what = error.to_string();
+    if let RerunError::UnknownNode(node) = &error {
+        what.push_str(&nodes_of(plan, node));
+    }
     match error {
         RerunError::Unreadable(_) => Refusal::RunUnusable { run, what },
         _ => Refusal::InvalidRerun {

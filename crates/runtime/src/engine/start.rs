@@ -26,7 +26,7 @@ use crate::{
     wait_rows::{is_wait, wait_changes, wait_tokens},
     workflows::Head,
 };
-use fermata_core::{Fact, Input, Reused, Run, RunId, Status, advance};
+use fermata_core::{Event, Fact, Input, Reused, Run, RunId, Status, advance};
 use fermata_store::{
     StoreError,
     definitions::Lifecycle,
@@ -429,6 +429,13 @@ impl Engine {
             reused: reused.clone(),
         };
         let events = advance(&mut run, Input::new(new.created_at, start)).ok()?;
+        // Nodes that end with the start have rows of their own, which only the commits of a driver write.
+        if events
+            .iter()
+            .any(|event| matches!(event, Event::Finished { .. } | Event::Skipped { .. }))
+        {
+            return None;
+        }
         waits.extend(events.iter().flat_map(|event| wait_changes(&run, event)));
         let spec = inputs.spec.as_ref();
         let bytes = inputs.trigger.text.len() + spec.map_or(0, |spec| spec.text.len());

@@ -191,6 +191,14 @@ fn lifecycle(word: &str) -> Result<Lifecycle, ApiError> {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct GetQuery {
     version: Option<String>,
+    format: Option<GetFormat>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum GetFormat {
+    /// The same format for the documents of all dialects.
+    Definition,
 }
 
 /// `GET /api/v1/workflows/{id}?version=n`: that version, by default the current one, or the draft if there is none. A version
@@ -233,10 +241,11 @@ pub(crate) async fn get(
         }
         (None, None) => return Err(Refusal::NoDraft(workflow.id).into()),
     };
-    if is_jsondagapi(&dialect) {
+    let is_uniform = query.format == Some(GetFormat::Definition);
+    if is_jsondagapi(&dialect) && !is_uniform {
         return Ok(jsondagapi::document_response(read(&web, &source)?.value()));
     }
-    if is_runlater(&dialect) {
+    if is_runlater(&dialect) && !is_uniform {
         let json = json(&web, &source)?;
         if let Some(fields) = DocumentFields::read(&json) {
             return Ok(Json(WorkflowResponse::with_document(&workflow, &fields)).into_response());

@@ -128,7 +128,8 @@ async fn reading_adds_the_fields_of_the_document() {
     assert_eq!(keys(&read["data"]["tasks"]), ["rest", "and-again"], "in their order");
 
     let yaml = "# every morning\nname: long\ndescription: Says good morning\ntrigger: cron\n\
-                cron_expression: 0 8 * * *\nmax_duration_seconds: 60\ntasks:\n  z: { sleep: 1m }\n  a: { sleep: 1 }\n";
+                cron_expression: 0 8 * * *\nmax_duration_seconds: 60\ntags: [daily]\nconcurrency: { limit: 1 }\n\
+                tasks:\n  z: { sleep: 1m }\n  a: { sleep: 1 }\n";
     let headers = [("content-type", "application/yaml")];
     let created = server.send(Method::POST, WORKFLOWS, &headers, yaml).await.expect(201);
     assert_eq!(
@@ -146,6 +147,15 @@ async fn reading_adds_the_fields_of_the_document() {
     );
     assert_eq!(keys(&read["tasks"]), ["z", "a"]);
     assert_eq!(read["tasks"]["z"], json!({ "sleep": "1m" }));
+    // What the specification does not have is shown too, so that a document that is read and sent again is the same.
+    assert_eq!(
+        (&read["tags"], &read["concurrency"]),
+        (&json!(["daily"]), &json!({ "limit": 1 }))
+    );
+    let uniform = format!("{}?format=definition", place("long"));
+    let uniform = server.get(&uniform).await.expect(200);
+    assert_eq!((&uniform["source"], &uniform["version"]), (&json!(yaml), &json!(1)));
+    assert_eq!(uniform["definition"]["tags"], json!(["daily"]));
 }
 
 #[tokio::test]

@@ -26,13 +26,15 @@ pub(super) async fn get(client: &Client, id: &str, format: Format) -> anyhow::Re
         print_json(&run);
         return Ok(());
     }
+    let events = events::all(client, id).await?;
+    let asked = asked(client, &run).await;
     let mut page = about(&run, &tasks);
     page.push_str(&payload("trigger", &run["trigger"]));
     page.push_str(&attempts(&run));
-    page.push_str(&open_steps(&run, &tasks));
+    page.push_str(&open_steps(&run, &tasks, &asked));
     page.push_str(&tree::section(client, &run, id).await?);
-    page.push_str(&skipped(&tasks));
-    page.push_str(&failed_conditions(client, id).await?);
+    page.push_str(&skipped(&tasks, &events));
+    page.push_str(&failed_conditions(&events));
     page.push_str(&inputs_and_outputs(&run));
     page.push_str(&payload("outputs", &run["outputs"]));
     cli::print(page);
@@ -155,8 +157,32 @@ fn attempts(run: &Value) -> String {
     text
 }
 
+/// The open requests of a run to people and workers, by node; none if the caller may not read them.
+async fn asked(client: &Client, run: &Value) -> HashMap<String, Value> {
+    let query = [("status", "pending".to_owned()), ("executionId", text(run, "id"))];
+    let items = match run["waits"].as_array() {
+        Some(waits) if !waits.is_empty() => client.list(&["inbox"], &query, LARGEST_PAGE).await,
+        _ => return HashMap::new(),
+    };
+    let items = items.map(|(items, _)| items).unwrap_or_default();
+    items.into_iter().map(|item| (text(&item, "nodeId"), item)).collect()
+}
+
+/// How a request is answered.
+fn how_to_answer(item: &Value) -> String {
+    let (id, outcomes) = (text(item, "id"), item["outcomes"].as_array());
+    let outcomes: Vec<&str> = outcomes.into_iter().flatten().filter_map(Value::as_str).collect();
+    match outcomes.is_empty() {
+        true => format!("a worker: fermata approvals answer {id} --state '{{…}}'"),
+        false => format!(
+            "an answer: fermata approvals answer {id} --outcome {}",
+            outcomes.join("|")
+        ),
+    }
+}
+
 /// The steps that have begun and not ended, and what each of them waits for.
-fn open_steps(run: &Value, tasks: &[(String, Value)]) -> String {
+fn open_steps(run: &Value, tasks: &[(String, Value)], asked: &HashMap<String, Value>) -> String {
     let waits = run["waits"].as_array().into_iter().flatten();
     let addresses: HashMap<String, String> = waits
         .map(|wait| (text(wait, "nodeId"), text(wait, "callbackUrl")))
@@ -176,6 +202,7 @@ fn open_steps(run: &Value, tasks: &[(String, Value)]) -> String {
                     count("total")
                 )
             }
+            ("waiting", _) if asked.contains_key(name) => how_to_answer(&asked[name]),
             ("waiting", Some(url)) => format!("a callback: POST to {url}"),
             ("waiting", None) => match child_of(run, name) {
                 Some(child) => format!("its child run {child}"),
@@ -200,22 +227,27 @@ fn child_of(run: &Value, node: &str) -> Option<String> {
     children.find(open).map(|child| text(child, "id"))
 }
 
-fn skipped(tasks: &[(String, Value)]) -> String {
+/// The steps that were skipped, by the workflow or by a caller.
+fn skipped(tasks: &[(String, Value)], events: &[Value]) -> String {
     let skipped = tasks.iter().filter(|(_, task)| task["status"] == "skipped");
-    let rows: Vec<_> = skipped
-        .map(|(name, task)| vec![name.clone(), text(task, "skip_reason")])
-        .collect();
+    let skipped = skipped.map(|(name, task)| vec![name.clone(), text(task, "skip_reason")]);
+    let by_callers = events.iter().map(|event| &event["data"]);
+    let by_callers = by_callers.filter(|event| event["skipped"].is_object()).map(|event| {
+        let (by, reason) = (text(&event["skipped"], "by"), text(&event["skipped"], "reason"));
+        let by = if by.is_empty() { "a caller" } else { &by };
+        vec![text(event, "node"), format!("by {by}: {reason}")]
+    });
+    let rows: Vec<_> = skipped.chain(by_callers).collect();
     section(&["SKIPPED", "WHY"], &rows)
 }
 
 /// The conditions on edges that could not be evaluated.
-async fn failed_conditions(client: &Client, id: &str) -> anyhow::Result<String> {
-    let events = events::all(client, id).await?;
+fn failed_conditions(events: &[Value]) -> String {
     let failed = events.iter().filter(|event| event["data"]["type"] == "conditionFailed");
     let rows: Vec<_> = failed
         .map(|event| vec![text(&event["data"], "node"), text(&event["data"]["verdict"], "error")])
         .collect();
-    Ok(section(&["CONDITION AFTER", "ERROR"], &rows))
+    section(&["CONDITION AFTER", "ERROR"], &rows)
 }
 
 /// What the last attempt of each step was given and gave.

@@ -20,7 +20,7 @@ pub(super) struct RerunArgs {
     /// Repeat the nodes that failed and all that they reach.
     #[arg(long, conflicts_with = "from")]
     failed: bool,
-    /// Another trigger: key=value (dots make objects), @file.json, or - for JSON on standard input.
+    /// Another trigger: key=value (dots make objects), {…}, @file.json, or - for JSON on standard input.
     #[arg(long, short, value_name = "KEY=VALUE")]
     input: Vec<String>,
     /// Another spec, written like --input.

@@ -14,7 +14,7 @@ use std::{process::ExitCode, time::Duration};
 pub(super) struct StartArgs {
     /// The id of the workflow.
     id: String,
-    /// The trigger of the run: key=value (dots make objects), @file.json, or - for JSON on standard input.
+    /// The trigger of the run: key=value (dots make objects), {…}, @file.json, or - for JSON on standard input.
     #[arg(long, short, value_name = "KEY=VALUE")]
     input: Vec<String>,
     /// Start no second run with the same request id; show the run that exists instead.

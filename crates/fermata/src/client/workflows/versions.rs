@@ -1,6 +1,9 @@
 //! `fermata workflows versions` and `rollback`.
 
-use super::super::{Client, ago, print_json, text};
+use super::{
+    super::{Client, ago, print_json, text},
+    with_definition,
+};
 use crate::{
     cli::{self, Format, Usage},
     table,
@@ -54,18 +57,9 @@ pub(super) async fn rollback(client: &Client, id: &str, to: Option<u32>, format:
     Ok(())
 }
 
-/// The version that new runs use. Lists show it for every dialect; they are searched by name, and `reference` may be a uid.
-async fn current(client: &Client, reference: &str) -> anyhow::Result<Option<u64>> {
-    let shown = client.get(&["workflows", reference], &[]).await?;
-    let id = match shown["data"].is_object() {
-        true => text(&shown["data"], "name"),
-        false => text(&shown, "id"),
-    };
-    let (found, _) = client
-        .list(&["workflows"], &[("search", id.clone())], usize::MAX)
-        .await?;
-    let workflow = found.iter().find(|workflow| text(workflow, "id") == id);
-    Ok(workflow.and_then(|workflow| workflow["currentVersion"].as_u64()))
+/// The version that new runs use.
+async fn current(client: &Client, id: &str) -> anyhow::Result<Option<u64>> {
+    Ok(with_definition(client, id, None).await?["currentVersion"].as_u64())
 }
 
 async fn older(client: &Client, id: &str, current: Option<u64>) -> anyhow::Result<u64> {
