@@ -53,7 +53,8 @@ pub(crate) fn explain(error: &ValidationError, schema: &Value, subject: impl Fn(
         }
         ValidationErrorKind::Type { kind } => {
             let message = format!("{name} must be {}, not {}", expected(kind), given(instance));
-            one("WRONG_TYPE", message, as_list(error, kind, schema))
+            let suggestion = as_list(error, kind, schema).or_else(|| in_millis(pointer, instance));
+            one("WRONG_TYPE", message, suggestion)
         }
         ValidationErrorKind::Enum { options } => {
             let options: Vec<String> = options.as_array().into_iter().flatten().map(plain).collect();
@@ -202,6 +203,14 @@ fn as_list(error: &ValidationError, kind: &TypeKind, schema: &Value) -> Option<S
     let items = schema.pointer(owner)?.pointer("/items/type")?;
     let is_short = text.chars().count() <= 60;
     (items == "string" && is_short).then(|| format!("write a list: {}", quote(&json!([text]).to_string())))
+}
+
+/// How to write a duration where a number of milliseconds is expected.
+fn in_millis(pointer: &str, instance: &Value) -> Option<String> {
+    let is_millis = pointer.ends_with("Ms") || pointer.ends_with("_ms");
+    let text = instance.as_str().filter(|_| is_millis)?;
+    let given = fermata_core::duration::parse(text).ok()?;
+    Some(format!("it is a number of milliseconds: write `{}`", given.as_millis()))
 }
 
 fn type_name(kind: JsonType) -> &'static str {

@@ -4,7 +4,7 @@ use crate::check::Check;
 use crate::diagnostics::quote;
 use crate::tree::join;
 use serde_json::Value;
-use url::Url;
+use url::{ParseError, Url};
 
 /// The action for HTTP requests.
 pub(crate) const ACTION: &str = "http.request";
@@ -58,7 +58,9 @@ fn can_be_sent(c: char) -> bool {
 pub(crate) fn wrong_url(text: &str) -> Option<String> {
     match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => None,
-        Ok(_) => Some("does not begin with `http://` or `https://`".to_owned()),
+        Ok(_) | Err(ParseError::RelativeUrlWithoutBase) => {
+            Some("does not begin with `http://` or `https://`".to_owned())
+        }
         Err(error) => Some(format!("is not a URL: {error}")),
     }
 }

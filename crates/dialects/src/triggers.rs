@@ -60,17 +60,22 @@ pub(crate) fn check(check: &mut Check) {
 
 /// Checks a trigger without a configuration, which may have the keys of one in the wrong place.
 fn check_without_config(check: &mut Check, kind: TriggerType, name: &str, trigger: &Value, pointer: &str) {
-    let keys = trigger.as_object().into_iter().flat_map(Map::keys);
-    let misplaced: Vec<String> = keys
-        .filter(|key| !FIELDS.contains(&key.as_str()))
-        .map(|key| quote(key))
-        .collect();
-    if misplaced.is_empty() {
-        check_config(check, kind, name, &Value::Object(Map::new()), &join(pointer, "config"));
+    let empty = Value::Object(Map::new());
+    let mut misplaced = trigger.as_object().cloned().unwrap_or_default();
+    misplaced.retain(|key, _| !FIELDS.contains(&key.as_str()));
+    let names: Vec<String> = misplaced.keys().map(|key| quote(key)).collect();
+    let problems = TriggerConfig::parse(kind, &Value::Object(misplaced))
+        .err()
+        .unwrap_or_default();
+    let are_known = !problems
+        .iter()
+        .any(|problem| problem.message.contains("is not a known key"));
+    if names.is_empty() || !are_known || TriggerConfig::parse(kind, &empty).is_ok() {
+        check_config(check, kind, name, &empty, &join(pointer, "config"));
     } else if check.room(Severity::Error) {
         let message = format!("{} has no `config`", subject_of(name));
         let problem = check.error("INVALID_TRIGGER_CONFIG", pointer, message);
-        check.add(problem.help(format!("write {} in `config`", misplaced.join(", "))));
+        check.add(problem.help(format!("write {} in `config`", names.join(", "))));
     }
 }
 

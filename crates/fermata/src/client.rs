@@ -404,7 +404,7 @@ fn cause(error: &reqwest::Error) -> String {
         }
         // What the TLS library says about a response that is not TLS.
         if at.to_string().contains("InvalidContentType") {
-            return "it speaks plain HTTP; write http:// instead of https://".to_owned();
+            return "it does not speak TLS; if it is a Fermata server, write http:// instead of https://".to_owned();
         }
         match at.source() {
             Some(below) => at = below,

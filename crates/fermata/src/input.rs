@@ -46,6 +46,9 @@ pub fn value(flag: &str, inputs: &[String], stdin: &mut dyn Read) -> Result<Valu
 pub fn vars(base: Map<String, Value>, pairs: &[String]) -> Result<Map<String, Value>, String> {
     let mut whole = Value::Object(base);
     for pair in pairs {
+        if !pair.contains('=') {
+            return Err(format!("--var {pair}: write it as key=value"));
+        }
         assign(&mut whole, pair).map_err(|wrong| format!("--var {pair}: {wrong}"))?;
     }
     match whole {

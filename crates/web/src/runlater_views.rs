@@ -64,8 +64,11 @@ pub(crate) struct DocumentFields<'a> {
     others: BTreeMap<String, &'a RawValue>,
 }
 
-/// The fields of the specification.
-const SPECIFIED: [&str; 7] = [
+/// The fields of the specification, of documents and of responses.
+const SPECIFIED: [&str; 10] = [
+    "id",
+    "task_count",
+    "inserted_at",
     "name",
     "description",
     "trigger",

@@ -189,7 +189,7 @@ async fn prepare(client: &Client, mut body: Value, runs: Runs, format: Format) -
     let job = client.post(&["bulk"], Some(&body)).await?;
     let (id, action, total) = (text(&job, "id"), text(&job, "action"), text(&job, "total"));
     if job["total"] == 0 {
-        client.post(&["bulk", &id, "cancel"], None).await?;
+        let job = client.post(&["bulk", &id, "cancel"], None).await.unwrap_or(job);
         match format {
             Format::Json => print_json(&job),
             Format::Table => cli::say("no runs match; nothing was done"),

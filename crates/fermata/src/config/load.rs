@@ -189,11 +189,12 @@ impl Loader {
         if name.starts_with(SECRET_PREFIX) {
             return;
         }
-        // A name without `__` is not a key: orchestrators set FERMATA_PORT and the like for a service of that name.
-        let Some(key) = name.strip_prefix(PREFIX).filter(|key| key.contains("__")) else {
+        let Some(key) = name.strip_prefix(PREFIX).map(str::to_lowercase) else {
             return;
         };
-        let key = key.to_lowercase();
+        if !key.contains("__") {
+            return self.without_section(name, &key);
+        }
         let path: Vec<&str> = key.split("__").collect();
         let origin = Origin::Variable(name);
         let literal = toml::from_str::<Table>(&format!("value = {text}"))
@@ -206,6 +207,19 @@ impl Loader {
             _ => as_text,
         };
         self.set(&path, value, &origin);
+    }
+
+    /// A name without `__` is not a key: orchestrators set FERMATA_PORT and the like for a service of that name. It is a mistake
+    /// if it is the name of a key with one underscore too few.
+    fn without_section(&mut self, name: &str, key: &str) {
+        let (mut all, origin) = (Vec::new(), Origin::Variable(name));
+        keys(&self.known, "", &mut all);
+        let is_meant = |known: &&String| known.contains('.') && known.replace('.', "_") == key;
+        if let Some(meant) = all.iter().find(is_meant) {
+            let meant = origin.spell(meant);
+            let problem = format!("{origin}: two underscores separate sections and keys; write `{meant}`");
+            self.problems.push(problem);
+        }
     }
 
     fn set(&mut self, path: &[&str], value: Value, origin: &Origin) {
@@ -443,6 +457,7 @@ mod tests {
             ("FERMATA_SERVER__LISTN", "x"),
             ("FERMATA_LIMITS__MAX_NODES_PER_WORKFLOW", "0"),
             ("FERMATA_VARS", "3"),
+            ("FERMATA_DATABASE_URL", "sqlite:x.db"),
         ];
         let problems = try_load(given(
             file,
@@ -464,6 +479,8 @@ mod tests {
              `FERMATA_SERVER__LISTEN`?",
             "environment variable FERMATA_LIMITS__MAX_NODES_PER_WORKFLOW: `limits.max_nodes_per_workflow`: it must be \
              at least 1",
+            "environment variable FERMATA_DATABASE_URL: two underscores separate sections and keys; write \
+             `FERMATA_DATABASE__URL`",
             "--database: the PostgreSQL database cannot be opened: invalid connection string: invalid value for option `port`",
         ];
         let mut problems = problems.unwrap_err();

@@ -131,7 +131,7 @@ async fn commands_pause_resume_skip_and_resend() {
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("cannot be sent again"), "{refused:?}");
     let wrong = run(&["skip", &id, "nap", "--reason", "x", "--outputs", "7"]);
-    assert!(wrong.code != Some(0) && wrong.stderr.contains("--outputs"), "{wrong:?}");
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("--outputs"), "{wrong:?}");
     let skipped = run(&["skip", &id, "nap", "--reason", "too long", "--outputs", r#"{"n": 7}"#]);
     assert!(skipped.stdout.contains("is skipped"), "{skipped:?}");
     assert_eq!(server.ended(&id).await["outputs"], json!({ "n": 7 }));

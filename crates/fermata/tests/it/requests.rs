@@ -54,9 +54,10 @@ async fn the_example_of_the_specification_survives_kills() {
     let decision = item(&server, "risk_decision").await;
     let shown = at(&server, &["executions", "get", &run]).stdout;
     assert!(
-        shown.contains(&format!("fermata approvals answer {decision} --outcome approve|")),
+        shown.contains(&format!("fermata approvals answer {decision} --outcome OUTCOME")),
         "{shown}"
     );
+    assert!(shown.contains("an answer (approve, reject)"), "{shown}");
     killed_and_restarted(&mut server);
     let path = format!("/api/v1/executions/{run}/decisions/risk_decision");
     let (status, answer) = server.post(&path, &json!({ "outcome": "approve" })).await;

@@ -3,7 +3,7 @@
 //! | this process works and has a place | what is stored | who drives it |
 //! | --- | --- | --- |
 //! | yes | the run with its first step and a lease of this process (`LocalStart`) | a driver here, at once |
-//! | no, or it has to wait (`flow.rs`) | the run as `Pending` | the process that claims it |
+//! | no, or it has to wait (`flow.rs`), or nodes end with its start | the run as `Pending` | the process that claims it |
 //!
 //! What must stay true: a run whose outcome in the store is unknown is sent again with the same id, so it exists once.
 
@@ -430,10 +430,11 @@ impl Engine {
         };
         let events = advance(&mut run, Input::new(new.created_at, start)).ok()?;
         // Nodes that end with the start have rows of their own, which only the commits of a driver write.
-        if events
-            .iter()
-            .any(|event| matches!(event, Event::Finished { .. } | Event::Skipped { .. }))
-        {
+        let ends = |event: &Event| {
+            use Event::{Ended, Finished, Skipped, Stopping};
+            matches!(event, Finished { .. } | Skipped { .. } | Stopping { .. } | Ended { .. })
+        };
+        if events.iter().any(ends) {
             return None;
         }
         waits.extend(events.iter().flat_map(|event| wait_changes(&run, event)));

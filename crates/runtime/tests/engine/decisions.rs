@@ -53,6 +53,23 @@ fn score(operator: &str, limit: i64) -> Value {
     json!({ operator: [{ "var": "score" }, limit] })
 }
 
+/// A decision by expressions that is the first node ends with the start of its run, and has a row like every other node.
+#[tokio::test]
+async fn decision_may_be_the_first_node() {
+    let edges = [condition("yes", score(">", 1)), condition("no", score("<=", 1))];
+    let mut document = document(json!({}), edges);
+    for node in [1, 2] {
+        document["nodes"][node]["executor"]["config"] = json!({ "timeout_seconds": 1 });
+    }
+    let bed = Bed::new().await;
+    bed.create(&document).await;
+    let run = bed.start_run("decide", json!({ "score": 1 })).await;
+    bed.until(run, "no", "waiting").await;
+    let left = bed.end_of(run).await;
+    let rows: Vec<&str> = left.actions.iter().map(|attempt| attempt.node.as_str()).collect();
+    assert!(rows.contains(&"d") && rows.contains(&"yes"), "{rows:?}");
+}
+
 /// What happens, the configuration of the decision, its edges, the answer, and the code of the failure.
 type Case = (&'static str, Value, [Value; 2], Option<Value>, &'static str);
 

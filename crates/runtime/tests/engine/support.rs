@@ -22,7 +22,7 @@ use std::{
 };
 use tokio::sync::Semaphore;
 
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 const ALL: Window = Window { limit: 1000, offset: 0 };
 
 type Script = dyn Fn(&Value, &Call) -> Result<Success, Failure> + Send + Sync;

@@ -21,7 +21,7 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 
 /// The longest wait in a test.
-const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A separate server for one test.
 async fn cluster(durable: bool, options: &'static [&str]) -> Cluster {

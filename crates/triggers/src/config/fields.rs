@@ -62,6 +62,11 @@ impl<'a> Fields<'a> {
 
     /// A duration such as `15m`, at least `least` long.
     pub(crate) fn duration(&mut self, key: &'static str, least: Duration) -> Option<Duration> {
+        if let Some(Value::Number(number)) = self.object.get(key) {
+            self.known.push(key);
+            self.wrong(key, &format!("must have a unit, such as `{number}s` or `{number}m`"));
+            return None;
+        }
         let text = self.text(key)?;
         match duration::parse(text) {
             Ok(found) if found >= least => return Some(found),

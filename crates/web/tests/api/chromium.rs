@@ -117,7 +117,7 @@ impl Browser {
 
     async fn next(&mut self) -> Value {
         let mut bytes = Vec::new();
-        let read = timeout(LONG, self.output.read_until(0, &mut bytes)).await;
+        let read = timeout(3 * LONG, self.output.read_until(0, &mut bytes)).await;
         read.expect("the browser did not answer").unwrap();
         assert_eq!(bytes.pop(), Some(0), "the browser ended");
         serde_json::from_slice(&bytes).unwrap()
@@ -194,7 +194,7 @@ impl Browser {
                         .await;
                 }
             };
-            if timeout(LONG, wait).await.is_err() {
+            if timeout(3 * LONG, wait).await.is_err() {
                 let body = self.eval("document.body.innerText.slice(0, 3000)").await;
                 panic!("{place}: never true: {condition}\n{body}");
             }

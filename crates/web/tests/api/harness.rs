@@ -31,7 +31,7 @@ use tokio::{
 };
 
 /// The timeout of every wait, also on a slow machine.
-pub const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(20);
 
 pub struct Server {
     pub base: String,

@@ -34,7 +34,7 @@ struct Stream {
 impl Stream {
     async fn open(server: &Server, path: &str, headers: &[(&str, &str)]) -> Stream {
         let request = server.client.get(format!("{}{path}", server.base));
-        let mut request = request.timeout(4 * LONG);
+        let mut request = request.timeout(10 * LONG);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     cli::{self, Format},
-    table,
+    table, when,
 };
 use serde_json::Value;
 use std::collections::HashMap;
@@ -172,11 +172,19 @@ async fn asked(client: &Client, run: &Value) -> HashMap<String, Value> {
 fn how_to_answer(item: &Value) -> String {
     let (id, outcomes) = (text(item, "id"), item["outcomes"].as_array());
     let outcomes: Vec<&str> = outcomes.into_iter().flatten().filter_map(Value::as_str).collect();
+    let until = text(&item["lease"], "until");
+    if !until.is_empty() && !when::is_past(&until) {
+        return format!(
+            "the worker {}, until {}",
+            text(&item["lease"], "worker"),
+            when::full(&until)
+        );
+    }
     match outcomes.is_empty() {
-        true => format!("a worker: fermata approvals answer {id} --state '{{…}}'"),
+        true => format!("a worker: fermata approvals answer {id} --state JSON"),
         false => format!(
-            "an answer: fermata approvals answer {id} --outcome {}",
-            outcomes.join("|")
+            "an answer ({}): fermata approvals answer {id} --outcome OUTCOME",
+            outcomes.join(", ")
         ),
     }
 }

@@ -1,8 +1,7 @@
 //! Commands on runs and workflows: pause and resume, skip a node, send a request again.
 
 use super::super::{Client, print_json};
-use crate::cli::{self, Format};
-use anyhow::Context;
+use crate::cli::{self, Format, Usage};
 use serde_json::{Map, Value, json};
 
 /// Pauses or resumes what the path names.
@@ -25,7 +24,10 @@ pub async fn pause(
 
 /// The outputs of a skipped node, as they were given.
 pub fn outputs(given: &str) -> anyhow::Result<Map<String, Value>> {
-    serde_json::from_str(given).context("--outputs must be a JSON object, such as '{\"total\": 3}'")
+    serde_json::from_str(given).map_err(|error| {
+        let wrong = format!("--outputs must be a JSON object, such as '{{\"total\": 3}}': {error}");
+        Usage(wrong).into()
+    })
 }
 
 /// Skips a node that waits.

@@ -31,7 +31,7 @@ use tokio_postgres::{Client, Error, NoTls, Row, types::ToSql};
 use uuid::Uuid;
 
 /// The longest wait in a test.
-const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 const START: &str = "SELECT execution_id, was_existing FROM sp_start_workflow_execution($1, $2, $3::text::jsonb)";
 const ACQUIRE: &str = "SELECT sp_try_acquire_execution($1)";
