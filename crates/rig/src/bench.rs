@@ -127,6 +127,11 @@ impl Options {
     fn wants(&self, section: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == section)
     }
+
+    /// Whether a section is wanted that has no file of its own.
+    fn uses_common_file(&self) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name != "prune" && name != "pages")
+    }
 }
 
 /// Measures and returns the figures as one JSON object.
@@ -149,7 +154,7 @@ async fn measure_files(options: &Options, report: &mut Report) -> anyhow::Result
     let progress = |section: &str| options.report_progress(section);
     let bench = Bench::open(&folder.path().join("bench.db")).await?;
     let sample = raw::sample().await?;
-    if options.preload > 0 {
+    if options.preload > 0 && options.uses_common_file() {
         progress(&format!("writing {} finished runs", options.preload));
         raw::write(bench.store(), &sample, options.preload, 256).await?;
     }
