@@ -180,12 +180,13 @@ fn how_to_answer(item: &Value) -> String {
             when::full(&until)
         );
     }
-    match outcomes.is_empty() {
-        true => format!("a worker: fermata approvals answer {id} --state JSON"),
-        false => format!(
-            "an answer ({}): fermata approvals answer {id} --outcome OUTCOME",
-            outcomes.join(", ")
-        ),
+    let choices = match outcomes.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", outcomes.join(", ")),
+    };
+    match text(item, "kind").as_str() {
+        "task" => format!("a worker: fermata approvals answer {id} --state JSON"),
+        _ => format!("an answer{choices}: fermata approvals answer {id} --outcome OUTCOME"),
     }
 }
 
