@@ -180,13 +180,13 @@ fn how_to_answer(item: &Value) -> String {
             when::full(&until)
         );
     }
-    let choices = match outcomes.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", outcomes.join(", ")),
-    };
     match text(item, "kind").as_str() {
         "task" => format!("a worker: fermata approvals answer {id} --state JSON"),
-        _ => format!("an answer{choices}: fermata approvals answer {id} --outcome OUTCOME"),
+        _ if outcomes.is_empty() => format!("an answer: fermata approvals answer {id} --field NAME=VALUE"),
+        _ => format!(
+            "an answer ({}): fermata approvals answer {id} --outcome OUTCOME",
+            outcomes.join(", ")
+        ),
     }
 }
 
