@@ -59,7 +59,8 @@ async fn decision_may_be_the_first_node() {
     let edges = [condition("yes", score(">", 1)), condition("no", score("<=", 1))];
     let mut document = document(json!({}), edges);
     for node in [1, 2] {
-        document["nodes"][node]["executor"]["config"] = json!({ "timeout_seconds": 1 });
+        document["nodes"][node]["executor"]["config"] =
+            json!({ "timeout_seconds": 1, "retry_policy": { "max_attempts": 1 } });
     }
     let bed = Bed::new().await;
     bed.create(&document).await;
