@@ -64,13 +64,8 @@ fn check_without_config(check: &mut Check, kind: TriggerType, name: &str, trigge
     let mut misplaced = trigger.as_object().cloned().unwrap_or_default();
     misplaced.retain(|key, _| !FIELDS.contains(&key.as_str()));
     let names: Vec<String> = misplaced.keys().map(|key| quote(key)).collect();
-    let problems = TriggerConfig::parse(kind, &Value::Object(misplaced))
-        .err()
-        .unwrap_or_default();
-    let are_known = !problems
-        .iter()
-        .any(|problem| problem.message.contains("is not a known key"));
-    if names.is_empty() || !are_known || TriggerConfig::parse(kind, &empty).is_ok() {
+    let is_config = |value: &Value| TriggerConfig::parse(kind, value).is_ok();
+    if is_config(&empty) || !is_config(&Value::Object(misplaced)) {
         check_config(check, kind, name, &empty, &join(pointer, "config"));
     } else if check.room(Severity::Error) {
         let message = format!("{} has no `config`", subject_of(name));
