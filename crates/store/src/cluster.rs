@@ -108,6 +108,8 @@ impl Cluster {
             "unix_socket_directories=".to_owned(),
             "max_connections=200".to_owned(),
             "shared_buffers=64MB".to_owned(),
+            // In the folder, so that a server that is killed leaves nothing elsewhere.
+            "dynamic_shared_memory_type=mmap".to_owned(),
         ];
         if !durable {
             all.extend(["fsync=off", "full_page_writes=off", "jit=off"].map(str::to_owned));
